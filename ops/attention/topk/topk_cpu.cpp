@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "ops/attention/infinity.h"
 #include "ops/attention/rows.h"
 #include "ops/dropout/mask_vectors.h"
 #include "ops/select/largest.h"
@@ -120,7 +120,6 @@ template <class Device, class T>
 void TopkKernels<Device, T>::forward(const Device&, const TopkAttention<T>& p,
                                      View<const std::int32_t, 4> topk, View<T, 4> out,
                                      View<T, 3> log_sums) {
-  constexpr T infinity = std::numeric_limits<T>::infinity();
   const i64 E = p.E(), M = p.M(), shares = (p.N() + share - 1) / share;
   parallel_for(p.B() * p.H() * shares, [&](i64 piece) {
     const i64 b = piece / shares / p.H(), h = piece / shares % p.H();
@@ -134,7 +133,7 @@ void TopkKernels<Device, T>::forward(const Device&, const TopkAttention<T>& p,
       if (i < counted) pack_rows(p.q, b, h, i, 1, T(1), q.data());
       row.count = 0;
       if (i < counted) row.load(topk, b, h, i, q.data(), k.row(0, E));
-      T maximum = -infinity, sum = 0;
+      T maximum = -infinity<T>, sum = 0;
       for (i64 t = 0; t < row.count; ++t) {
         maximum = row.score[t] < maximum ? maximum : row.score[t];  // NaN is propagated
       }
@@ -144,7 +143,7 @@ void TopkKernels<Device, T>::forward(const Device&, const TopkAttention<T>& p,
         sum += weight;
         simd::add_scaled(weight * row.factor[t], v.row(row.keys[t], M), o.data(), M);
       }
-      log_sums(b, h, i) = row.count == 0 ? infinity : maximum + std::log(sum);
+      log_sums(b, h, i) = row.count == 0 ? infinity<T> : maximum + std::log(sum);
       for (i64 m = 0; m < M; ++m) out(b, i, h, m) = row.count == 0 ? 0 : o.data()[m] / sum;
     }
   });

@@ -1,10 +1,10 @@
 // CPU kernels of attention over lists; the equations are in lists.h.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "ops/attention/engines/lists/lists.h"
 #include "ops/attention/engines/lists/shares.h"
+#include "ops/attention/infinity.h"
 #include "ops/attention/rows.h"
 #include "ops/dropout/mask_vectors.h"
 #include "runtime/parallel.h"
@@ -14,9 +14,6 @@ namespace weft {
 namespace {
 
 namespace hn = simd::hn;
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Rows in whole vectors, padded with zeros.
 template <class T>

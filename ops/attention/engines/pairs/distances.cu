@@ -19,13 +19,11 @@
 
 #include "ops/attention/engines/pairs/distances.h"
 #include "ops/attention/engines/pairs/gradient_tile.cuh"
+#include "ops/attention/infinity.h"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 enum class Owner { queries, keys, distances };
 

@@ -6,11 +6,11 @@
 // strips of 16 queries, so that few distances of a strip are outside the tile: [distances, 16]
 // against [keys, 16], along the diagonals.
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <vector>
 
 #include "ops/attention/engines/pairs/distances.h"
+#include "ops/attention/infinity.h"
 #include "ops/attention/rows.h"
 #include "ops/dropout/mask_rows.h"
 #include "runtime/parallel.h"
@@ -23,9 +23,6 @@ namespace {
 
 namespace hn = simd::hn;
 using std::numbers::ln2_v, std::numbers::log2e_v;
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 constexpr i64 tile_keys = 64, most_queries = 64, strip_queries = 16;
 // Queries of one task forward; the keys and values that they see are packed once.

@@ -15,6 +15,7 @@
 #include <numbers>
 
 #include "ops/attention/engines/pairs/pairs.h"
+#include "ops/attention/infinity.h"
 #include "ops/attention/rows.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
@@ -71,7 +72,7 @@ struct Partial {
     namespace hn = simd::hn;
     constexpr i64 lanes = simd::lanes<T>;
     const simd::Tag<T> d;
-    constexpr T none = -std::numeric_limits<T>::infinity();
+    constexpr T none = -infinity<T>;
     const i64 padded = simd::round_up_to_lanes<T>(count);
     std::fill(z + count, z + padded, none);
     auto most = hn::Set(d, maximum);
@@ -120,7 +121,7 @@ void prefetch_tile(const Pairs<S>& p, i64 b, i64 h, i64 key, i64 end) {
 // counted, E] is packed.
 template <class S, class T = Accumulator<S>>
 void add_chunk(const Pairs<S>& p, i64 b, i64 counted, const T* q, i64 begin, i64 end, T* state) {
-  constexpr T none = -std::numeric_limits<T>::infinity();
+  constexpr T none = -infinity<T>;
   constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
   const i64 numbers = Partial<T>::numbers(p.M());
   constexpr bool in_place = std::is_same_v<S, T>;
@@ -172,12 +173,11 @@ template <class S, class T = Accumulator<S>>
 void join(const Pairs<S>& p, i64 b, i64 h, i64 i, const T* state, i64 chunks, i64 apart,
           const View<const Accumulator<S>, 3>& before, const View<S, 4>& out,
           const View<Accumulator<S>, 3>& log_sums, T* o) {
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  const bool goes_on = before.data != nullptr && before(b, h, i) != infinity;
-  const T first = goes_on ? std::numbers::log2e_v<T> * before(b, h, i) : -infinity;
+  const bool goes_on = before.data != nullptr && before(b, h, i) != infinity<T>;
+  const T first = goes_on ? std::numbers::log2e_v<T> * before(b, h, i) : -infinity<T>;
   T most = first;
   for (i64 c = 0; c < chunks; ++c) most = std::max(most, state[c * apart]);
-  const T shift = most == -infinity ? T(0) : most;
+  const T shift = most == -infinity<T> ? T(0) : most;
   T sum = goes_on ? std::exp2(first - shift) : T(0);
   for (i64 m = 0; m < p.M(); ++m) o[m] = goes_on ? convert<T>(out(b, i, h, m)) * sum : T(0);
   for (i64 c = 0; c < chunks; ++c) {
@@ -186,7 +186,7 @@ void join(const Pairs<S>& p, i64 b, i64 h, i64 i, const T* state, i64 chunks, i6
     for (i64 m = 0; m < p.M(); ++m) o[m] += factor * state[c * apart + 2 + m];
   }
   for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = convert<S>(sum == 0 ? T(0) : o[m] / sum);
-  log_sums(b, h, i) = sum == 0 ? infinity : std::numbers::ln2_v<T> * most + std::log(sum);
+  log_sums(b, h, i) = sum == 0 ? infinity<T> : std::numbers::ln2_v<T> * most + std::log(sum);
 }
 
 // PairsKernels::forward() if it is possible().
@@ -221,7 +221,7 @@ void forward(const Pairs<S>& p, const View<const Accumulator<S>, 3>& before, con
           continue;
         }
         for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = S();
-        log_sums(b, h, i) = std::numeric_limits<T>::infinity();
+        log_sums(b, h, i) = infinity<T>;
       }
     }
   }

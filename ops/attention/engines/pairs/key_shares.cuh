@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
+#include "ops/attention/infinity.h"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
@@ -18,30 +18,29 @@ template <class T, class S>
 __global__ void __launch_bounds__(join_threads)
     join_shares(View<const T, 4> shared_out, View<const T, 3> shared_log_sums,
                 View<const T, 3> before, View<S, 4> out, View<T, 3> log_sums) {
-  constexpr T infinity = std::numeric_limits<T>::infinity();
   const i64 N = out.size(1), H = out.size(2), B = out.size(0);
   const i64 i = blockIdx.x % N, h = blockIdx.x / N % H, b = blockIdx.x / N / H;
-  const T first = before.data == nullptr ? infinity : before(b, h, i);
-  T most = first == infinity ? -infinity : first;
+  const T first = before.data == nullptr ? infinity<T> : before(b, h, i);
+  T most = first == infinity<T> ? -infinity<T> : first;
   for (i64 item = b; item < shared_log_sums.size(0); item += B) {
     const T log_sum = shared_log_sums(item, h, i);
-    if (log_sum != infinity && !(log_sum <= most)) most = log_sum;
+    if (log_sum != infinity<T> && !(log_sum <= most)) most = log_sum;
   }
   const auto weight = [&](T log_sum) {  // +∞: no key
-    return log_sum == infinity ? T(0) : std::exp(log_sum - most);
+    return log_sum == infinity<T> ? T(0) : std::exp(log_sum - most);
   };
   T sum = weight(first);
   for (i64 item = b; item < shared_log_sums.size(0); item += B) {
     sum += weight(shared_log_sums(item, h, i));
   }
   for (i64 m = threadIdx.x; m < out.size(3); m += join_threads) {
-    T total = first == infinity ? T(0) : weight(first) * convert<T>(out(b, i, h, m));
+    T total = first == infinity<T> ? T(0) : weight(first) * convert<T>(out(b, i, h, m));
     for (i64 item = b; item < shared_log_sums.size(0); item += B) {
       total += weight(shared_log_sums(item, h, i)) * shared_out(item, i, h, m);
     }
     out(b, i, h, m) = convert<S>(sum == 0 ? T(0) : total / sum);
   }
-  if (threadIdx.x == 0) log_sums(b, h, i) = sum == 0 ? infinity : most + std::log(sum);
+  if (threadIdx.x == 0) log_sums(b, h, i) = sum == 0 ? infinity<T> : most + std::log(sum);
 }
 
 // How many blocks share the keys of a few queries, by the shape alone: enough in all to fill a

@@ -18,6 +18,7 @@
 #include "ops/attention/engines/pairs/gradient_tile.cuh"
 #include "ops/attention/engines/pairs/pairs_narrow.cuh"
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
+#include "ops/attention/infinity.h"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
@@ -49,7 +50,6 @@ __global__ void __launch_bounds__(tile_threads, 2)
                   View<T, 4> all_dk, View<T, 4> all_dv) {
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
 
   SharedMemory shared;
   auto& block = *shared.take<BackwardBlock<T>>(1);
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       if (turn == 0) {
         if (const int t = static_cast<int>(threadIdx.x); t < tile_columns) {
           const bool inside = t < queries.count;
-          log_sum[t] = inside ? log_sums(keys.b, keys.h, query + t) : infinity;
+          log_sum[t] = inside ? log_sums(keys.b, keys.h, query + t) : infinity<T>;
           delta[t] = inside ? deltas(keys.b, keys.h, query + t) : T(0);
           if (!walk.whole) visible_to[t] = walk.word(t);
         }

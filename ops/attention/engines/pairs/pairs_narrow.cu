@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "ops/attention/engines/pairs/pairs_narrow.cuh"
+#include "ops/attention/infinity.h"
 
 namespace weft {
 namespace {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(tile_threads, resident<T, W>(7))
     narrow_forward(Pairs<T> all, DropoutMask mask, View<const T, 3> before, View<T, 4> all_out,
                    View<T, 3> all_log_sums) {
   constexpr int stride = NarrowLayout<T, W>::stride, together = 4;
-  constexpr T none = -std::numeric_limits<T>::infinity();
+  constexpr T none = -infinity<T>;
   SharedMemory shared;
   TileBlock<T>& block = *shared.take<TileBlock<T>>(1);
   if (threadIdx.x == 0) {
@@ -212,7 +213,6 @@ __global__ void __launch_bounds__(tile_threads, resident<T, W>(5))
     narrow_key_gradients(Pairs<T> all, DropoutMask mask, QuerySide<T> query_side, bool add,
                          View<T, 4> all_dk, View<T, 4> all_dv) {
   constexpr int stride = NarrowLayout<T, W>::stride;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
   SharedMemory shared;
   TileBlock<T>& block = *shared.take<TileBlock<T>>(1);
   QuerySide<T>& side = *shared.take<QuerySide<T>>(1);
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(tile_threads, resident<T, W>(5))
     load_tile(side.dout, queries, tile_columns, 0, W, T(1), g, stride);
     if (const int t = static_cast<int>(threadIdx.x); t < tile_columns) {
       const bool inside = t < queries.count;
-      log_sum[t] = inside ? side.log_sums(keys.b, keys.h, queries.first + t) : infinity;
+      log_sum[t] = inside ? side.log_sums(keys.b, keys.h, queries.first + t) : infinity<T>;
       delta[t] = inside ? side.deltas(keys.b, keys.h, queries.first + t) : T(0);
       visible_to[t] = walk.whole ? ~std::uint64_t{0} : walk.word(t);
     }

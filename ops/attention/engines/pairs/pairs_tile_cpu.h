@@ -24,6 +24,7 @@
 
 #include "ops/attention/engines/pairs/narrow.h"
 #include "ops/attention/engines/pairs/pairs.h"
+#include "ops/attention/infinity.h"
 #include "ops/attention/rows.h"
 #include "ops/dropout/mask_rows.h"
 #include "runtime/operands.h"
@@ -38,9 +39,6 @@ using std::numbers::ln2_v, std::numbers::log2e_v;
 
 inline constexpr i64 most_queries = 64;
 inline constexpr i64 group = DropoutMask::pieces;  // keys whose weights are dropped by one draw
-
-template <class T>
-inline constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Whether narrow.h applies.
 template <class S>

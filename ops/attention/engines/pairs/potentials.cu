@@ -11,13 +11,11 @@
 
 #include "ops/attention/engines/pairs/gradient_tile.cuh"
 #include "ops/attention/engines/pairs/potentials.h"
+#include "ops/attention/infinity.h"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Queries or keys, with a potential each; 0 without data.
 template <class T>

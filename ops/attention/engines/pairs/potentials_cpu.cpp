@@ -4,10 +4,10 @@
 // units of ln 2. A potential is one more element of a row: queries are [τ q, 1, u] and keys [k, v,
 // 1], so that products give z + v + u.
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "ops/attention/engines/pairs/potentials.h"
+#include "ops/attention/infinity.h"
 #include "ops/attention/rows.h"
 #include "ops/attention/running_softmax.h"
 #include "ops/dropout/mask_rows.h"
@@ -21,9 +21,6 @@ namespace {
 
 namespace hn = simd::hn;
 using std::numbers::ln2_v, std::numbers::log2e_v;
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // One batch item and head, packed.
 template <class T>
