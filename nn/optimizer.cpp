@@ -62,7 +62,7 @@ std::vector<Option> options_of(AdamW& rule) {
 }
 
 std::vector<std::string> states_of(const Sgd& rule) {
-  return rule.states() > 0 ? std::vector<std::string>{"velocity"} : std::vector<std::string>{};
+  return rule.momentum > 0 ? std::vector<std::string>{"velocity"} : std::vector<std::string>{};
 }
 std::vector<std::string> states_of(const Adadelta&) {
   return {"squared_gradient", "squared_update"};

@@ -3,6 +3,7 @@
 #include "nn/initializer.h"
 #include "nn/precision.h"
 #include "ops/blocks/blocks.h"
+#include "ops/dropout/mask.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
 
@@ -24,8 +25,7 @@ const SequenceClassifierConfig& checked(const SequenceClassifierConfig& config) 
   positive("hidden", config.hidden);
   check_precision("sequence classifier", config.precision);
   for (const double rate : {config.attention_dropout, config.dropout}) {
-    require(rate >= 0 && rate < 1, "sequence classifier: dropout rates are in [0, 1), got {}",
-            rate);
+    check_dropout_rate("sequence classifier", rate);
   }
   return config;
 }

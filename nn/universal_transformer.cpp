@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "nn/initializer.h"
 #include "nn/precision.h"
+#include "ops/dropout/mask.h"
 #include "ops/linear/linear.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/pointwise/pointwise.h"
@@ -36,8 +37,7 @@ const UniversalTransformerConfig& checked(const UniversalTransformerConfig& conf
   nn::block_wiring(config.wiring);
   for (const double rate :
        {config.attention_dropout, config.residual_dropout, config.output_dropout}) {
-    require(rate >= 0 && rate < 1, "universal transformer: dropout rates are in [0, 1), got {}",
-            rate);
+    check_dropout_rate("universal transformer", rate);
   }
   require(std::isfinite(config.l2) && config.l2 >= 0,
           "universal transformer: l2 must not be negative, got {}", config.l2);

@@ -19,14 +19,12 @@ struct StepFacts {
   bool updates = true;        // false: the step changes nothing
 };
 
-// A rule is a struct of its options, `states` (the number of states for each weight), and
-// `for_weights<T>(facts, matrix)`, which returns the function of one weight: w, its gradient, its
-// state.
+// A rule is a struct of its options, and `for_weights<T>(facts, matrix)`, which returns the
+// function of one weight: w, its gradient, its state.
 struct Sgd {
   static constexpr double default_rate = 0.01;
   double momentum = 0, nesterov = 0;
 
-  constexpr int states() const { return momentum > 0 ? 1 : 0; }
   constexpr void correct(StepFacts&, double) const {}
 
   template <class T>
@@ -52,7 +50,6 @@ struct Adadelta {
   static constexpr double default_rate = 1;
   double rho = 0.95, epsilon = 1e-7;
 
-  constexpr int states() const { return 2; }
   constexpr void correct(StepFacts&, double) const {}
 
   template <class T>
@@ -76,7 +73,6 @@ struct Adam {
   static constexpr double default_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0;
 
-  constexpr int states() const { return 2; }
   constexpr void correct(StepFacts& facts, double step) const {
     facts.corrected_rate = facts.rate / (1 - std::pow(beta1, step));
     facts.root = 1 / std::sqrt(1 - std::pow(beta2, step));

@@ -4,6 +4,7 @@
 
 #include "nn/initializer.h"
 #include "nn/precision.h"
+#include "ops/dropout/mask.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/views/views.h"
@@ -32,7 +33,7 @@ const VisionTransformerConfig& checked(const VisionTransformerConfig& config) {
           "vision transformer: the value width {} does not divide into {} heads; choose a multiple",
           config.value_width, config.heads);
   for (const double rate : {config.attention_dropout, config.dropout}) {
-    require(rate >= 0 && rate < 1, "vision transformer: dropout rates are in [0, 1), got {}", rate);
+    check_dropout_rate("vision transformer", rate);
   }
   return config;
 }

@@ -74,11 +74,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
   return tensor;
 }
 
-int Tensor::checked_axis(int axis) const {
-  const int wrapped = axis < 0 ? axis + rank() : axis;
-  require(wrapped >= 0 && wrapped < rank(), "tensor {}: there is no axis {}", shape_, axis);
-  return wrapped;
-}
+int Tensor::checked_axis(int axis) const { return wrapped_axis("tensor", shape_, axis); }
 
 i64 Tensor::rows() const {
   i64 rows = 1;

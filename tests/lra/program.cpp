@@ -82,6 +82,10 @@ TEST_CASE("sequence classifier: bad sizes are refused") {
   SequenceClassifierConfig config = small("full");
   config.layers = 0;
   CHECK_ERROR(SequenceClassifier(config, 1), "layers must be at least 1, got 0");
+  config = small("full");
+  config.attention_dropout = 0.999999;
+  CHECK_ERROR(SequenceClassifier(config, 1),
+              "sequence classifier: the dropout rate must be in [0, 1)");
   const SequenceClassifier model(small("full"), 1);
   Context context = Context::evaluation();
   CHECK_ERROR(model(context, symbols_of(1, 41), Tensor::full({1}, 41, DType::i64)), "at most 40");

@@ -538,6 +538,10 @@ TEST_CASE("universal transformer: settings out of range are errors that name the
                        "memory: wanted 0 or more positions, got -1", Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.depth = 0; }),
                        "universal transformer: depth must be at least 1, got 0", Error);
+  CHECK_THROWS_WITH_AS(make([](auto& c) { c.output_dropout = 0.999999; }),
+                       "universal transformer: the dropout rate must be in [0, 1), in steps of "
+                       "1/65536, got 0.999999",
+                       Error);
   CHECK_THROWS_AS(make([](auto& c) { c.wiring = "pre"; }), Error);
   CHECK_THROWS_AS(make([](auto& c) { c.output_dropout = 1; }), Error);
   CHECK_THROWS_AS(make([](auto& c) { c.residual_dropout = -0.1; }), Error);

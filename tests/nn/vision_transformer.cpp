@@ -279,7 +279,10 @@ TEST_CASE("vision transformer: settings out of range and pictures of another siz
   CHECK_ERROR(made([](auto& c) { c.layers = 0; }), "layers must be at least 1, got 0");
   CHECK_ERROR(made([](auto& c) { c.value_width = 7; }),
               "value width 7 does not divide into 2 heads");
-  CHECK_ERROR(made([](auto& c) { c.dropout = 1; }), "dropout rates are in [0, 1), got 1");
+  CHECK_ERROR(made([](auto& c) { c.dropout = 1; }),
+              "vision transformer: the dropout rate must be in [0, 1), in steps of 1/65536, got 1");
+  CHECK_ERROR(made([](auto& c) { c.attention_dropout = 0.999999; }),
+              "vision transformer: the dropout rate must be in [0, 1)");
   CHECK_ERROR(made([](auto&) {}), "wanted images [B, 6, 6, 2], got [1,6,6,3]");
 }
 
