@@ -81,7 +81,7 @@ TEST_CASE("views and concatenate refuse what does not fit") {
   CHECK_ERROR(slice(x, 2, 0, 1), "slice: [2,3] has no axis 2");
   CHECK_ERROR(slice(x, 1, 2, 4), "2 … 4 is not a range of axis 1 of [2,3]");
   CHECK_ERROR(expand(x, {2, 4}), "[2,3] does not broadcast to [2,4]");
-  CHECK_ERROR(transpose(x, 0, 2), "there is no axis 2");
+  CHECK_ERROR(transpose(x, 0, 2), "tensor: [2,3] has no axis 2");
   CHECK_ERROR(split(x, 1, {1, 1}), "split: axis 1 of [2,3] needs sizes that sum to 3, got 2");
   CHECK_ERROR(split(x, 1, {4, -1}), "is not a range");
   CHECK_ERROR(concatenate({}, 0), "concatenate: wanted at least one input");
