@@ -40,7 +40,7 @@ Task training_task(const Model& model, const Parts& parts) {
   task.round = "round";  // windows are random: there is no pass over the text
   task.score = {"bits_per_character", "bpc", bits};
   task.metadata = metadata_of(model);
-  // Where a byte holds each, bytes are hashed, as in the checkpoints of
+  // Numbers below 256 are hashed as bytes, as in the checkpoints of
   // bench/results/agglomerative-1-paper.
   task.metadata["data_xxh3"] =
       model.vocabulary.size() > 256

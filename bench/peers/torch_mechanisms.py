@@ -195,8 +195,7 @@ class SharedFull(Attention):
 
     def mixed(self, x):
         q, v = map(self.split, self.qv(x).split([self.width, self.values], -1))
-        normalizes = self.spec["normalize_keys"] == "1"
-        return self.softmax_of(q, F.normalize(q, dim=-1) if normalizes else q, v)
+        return self.softmax_of(q, F.normalize(q, dim=-1) if self.spec["normalize_keys"] else q, v)
 
 
 class Pattern(Full):

@@ -54,7 +54,7 @@ std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, i64 valu
 Tensor checked(const BoundCall& fitted, const AttentionCall& call, const AttentionChoice& choice,
                const Tensor& given) {
   const Shape& shape = given.shape();
-  const Tensor result = given.to(Device{}).clone();
+  const Tensor result = given.device() == Device{} ? given.clone() : given.to(Device{});
   i64* const value = result.data<i64>();
   std::vector<i64> place(static_cast<std::size_t>(shape.rank()), 0);
   std::vector<bool> taken;

@@ -23,10 +23,15 @@ Variable column(const Variable& x) {
 }
 
 Variable unit_rows(const Variable& x) {
+  const bool wide = x.value().dtype() == DType::f64;
+  const auto number = [&](double value) {
+    return Tensor::full({}, value, x.value().dtype(), x.value().device());
+  };
   const Variable norm = column(sqrt(sum(mul(x, x), -1)));
-  const Tensor least = Tensor::full({}, -1000, x.value().dtype(), x.value().device());
-  const Variable hidden = relu(sub(least, log(norm.value())));  // ∞ if the norm is 0, otherwise 0
-  return div(x, add(norm, hidden));
+  // The log of the least norm above 0 is −51.6 in f32 and −372 in f64.
+  const Tensor tiny = number(wide ? 1e-300 : 1e-37), below_all = number(wide ? -400 : -60);
+  const Variable is_zero = relu(sub(below_all, log(add(norm.value(), tiny))));  // > 25, otherwise 0
+  return div(x, add(norm, scale(is_zero, wide ? 1e300 : 1e36)));
 }
 
 Tensor existence(const Tensor& lengths, i64 B, i64 positions, DType type) {

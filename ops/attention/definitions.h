@@ -1,5 +1,5 @@
-// Shared by the definitions of mechanisms in plain ops: masks as matrices, norms, chosen keys. On
-// the CPU, simple, and slow.
+// Shared by the definitions of mechanisms in plain ops: masks as matrices, norms, chosen keys.
+// Simple and slow; what makes masks runs on the CPU alone.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,8 @@ namespace weft {
 // x with a further axis of size 1 at the end: one factor for each row of a matrix.
 Variable column(const Variable& x);
 
-// x / ‖x‖ over the last axis; if the norm is 0, 0 without gradient.
+// x / ‖x‖ over the last axis. Where the norm is 0, x is divided by at least 10³⁷, so that the
+// result is 0 and a gradient vanishes: all numbers are finite, which --detect-anomaly wants.
 Variable unit_rows(const Variable& x);
 
 // 1 before each length, 0 from there on: [B, positions, 1].

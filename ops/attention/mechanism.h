@@ -336,7 +336,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
 // A choice that the caller gave, checked to be of this shape and type; otherwise undefined.
 Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
                     const Shape& shape, DType type = DType::i64);
-// The given choices, with 0 for elements that there are not. Throws, naming the mechanism, the
+// The given choices, with 0 for elements that do not exist. Throws, naming the mechanism, the
 // choice and the element, if given integers are invalid. attend() and defined() call it.
 Choices checked_choices(const BoundCall& fitted, const AttentionCall& call);
 // Reports a choice if the call asks for it.

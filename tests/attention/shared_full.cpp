@@ -1,6 +1,7 @@
 // Properties of shared-QK attention alone (page: ops/attention/shared_full/shared_full.h).
 #include <cmath>
 
+#include "autograd/observer.h"
 #include "autograd/tape.h"
 #include "ops/pointwise/pointwise.h"
 #include "tests/attention/run_attention.h"
@@ -61,6 +62,31 @@ TEST_CASE("shared-full: a query of zeros has a key of zeros and no gradient thro
   const Run apart = attended_run("full", {q, k, v});
   const auto at_zero = [](const Run& run) { return run.gradients[0].slice(1, 5, 6); };
   CHECK(relative_error(at_zero(shared), at_zero(apart)) <= tolerance::backward_f64);
+}
+
+// Counts the numbers that ops make and that are not finite.
+struct NotFinite final : Observer {
+  i64 count = 0;
+
+  void made(const char*, std::span<const Variable>, std::span<const Tensor> values) override {
+    for (const Tensor& value : values) {
+      for (const double x : value.to(Device{}).to(DType::f64).to_vector<double>()) {
+        count += !std::isfinite(x);
+      }
+    }
+  }
+  void gathered(const char*, std::size_t, const Gradient&) override {}
+};
+
+TEST_CASE("shared-full: the key of a query of zeros is made of finite numbers") {
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Tensor q = with_zero_rows(normal({2, 37, 2, 3}, 1), false).to(type);
+    NotFinite seen;
+    const Run run =
+        attended_run("shared-full:normalize_keys=1", {q, normal({2, 37, 2, 4}, 2).to(type)});
+    CHECK(seen.count == 0);
+    check_finite(run);
+  }
 }
 
 TEST_CASE("shared-full: lengths count for queries and keys") {

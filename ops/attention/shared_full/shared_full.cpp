@@ -1,4 +1,6 @@
 // Shared-QK attention: the keys, definition, decoding and fact sheet. Equations: shared_full.h.
+#include "ops/attention/shared_full/shared_full.h"
+
 #include <algorithm>
 
 #include "ops/attention/definitions.h"
@@ -99,10 +101,7 @@ const Registration registered_shared_full{Mechanism{
               {.name = "v", .side = Side::reference, .axes = "B S H M", .matrix = "qv"}};
     },
     .options = {temperature_option(),
-                {.name = "normalize_keys",
-                 .initial = "0",
-                 .help = "1: keys have length 1, as in Reformer",
-                 .choices = {"0", "1"}}},
+                flag_option("normalize_keys", false, "1: keys have length 1, as in Reformer")},
     .masks = {.causal = true, .lengths = true},
     .strictly_causal = true,
     .linear_in_values = true,

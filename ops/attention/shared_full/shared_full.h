@@ -24,8 +24,8 @@
 //                                                      the added term is 0 where q_j = 0
 //
 // Attention is a call of the engine for pairs, the keys are plain ops, and the tape adds up the two
-// gradients of q. In bf16 it is given f32: a query that is its own key has most of its weight
-// there, so that dz is a small difference, which outputs and weights in bf16 would spoil.
+// gradients of q. In bf16 the mechanism is given f32: a query that is its own key has most of its
+// weight there, so that dz is a small difference, which outputs and weights in bf16 would spoil.
 //
 // Saved: q and v as handles, out, and ℓ [B, H, N]; with normalize_keys k, n, and, if there are
 // lengths, q within them. Time is that of full attention.
