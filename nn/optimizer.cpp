@@ -211,7 +211,7 @@ double sum_of_squares(const Tensor& gradient) {
   return sum;
 }
 
-// "lr=1" and "eps=0.1" of "adam:lr=1,eps=0.1".
+// "beta1=0.8" and "epsilon=1e-6" of "adam:beta1=0.8,epsilon=1e-6".
 std::vector<std::string> settings_of(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return {};

@@ -37,8 +37,8 @@ struct ConfigValue {
   Json value;
   std::string help;
 };
-// Prints a JSON object, or TOML with each value's help as a comment, which throws for values that
-// TOML cannot express: text that is not UTF-8, and integers of 2⁶³ or more.
+// Prints a JSON object, or TOML with each value's help as a comment. Throws for values that TOML,
+// where it is wanted, cannot express: text that is not UTF-8, and integers of 2⁶³ or more.
 void print_config(const std::vector<ConfigValue>& values, bool json);
 
 // --print-config: prints all options of a training in the form that --config reads, without empty

@@ -38,6 +38,14 @@ void check_captured(const Step& step, const std::function<void()>& change) {
   for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(same_bits(results[i], wanted[i]));
 }
 
+// `lengths`, which the step reads, become N − 9 and N: the replay is of these, and not of those
+// before.
+void check_other_lengths(const Step& step, const Tensor& lengths, i64 N) {
+  const Tensor before = step()[0];
+  check_captured(step, [&] { lengths.copy_from(Tensor::from(std::vector<i64>{N - 9, N}, {2})); });
+  CHECK_FALSE(same_bits(step()[0], before));
+}
+
 std::vector<Tensor> moved(const QueryKeyValue& in) {
   std::vector<Tensor> list;
   for (const Tensor& x : in.list()) list.push_back(x.to(device));
@@ -56,11 +64,7 @@ TEST_CASE("bigbird: a captured step makes its lists of the lengths that stand th
     AttentionCall call;
     call.lengths = Tensor::from(std::vector<i64>{N, N / 2}, {2}).to(device);
     const Step step = step_of(moved(in), mechanism_of(spec, call));
-    const Tensor before = step()[0];
-    check_captured(step, [&] {
-      call.lengths.copy_from(Tensor::from(std::vector<i64>{N - 9, N}, {2}));
-    });
-    CHECK_FALSE(same_bits(step()[0], before));
+    check_other_lengths(step, call.lengths, N);
   }
 }
 
@@ -72,11 +76,7 @@ TEST_CASE("segtree: a captured step makes the trees of the lengths that stand th
   AttentionCall call;
   call.lengths = Tensor::from(std::vector<i64>{leaves, 9}, {2}).to(device);
   const Step step = step_of(inputs, mechanism_of("segtree", call));
-  const Tensor before = step()[0];
-  check_captured(step, [&] {
-    call.lengths.copy_from(Tensor::from(std::vector<i64>{leaves - 9, leaves}, {2}));
-  });
-  CHECK_FALSE(same_bits(step()[0], before));
+  check_other_lengths(step, call.lengths, leaves);
 }
 
 TEST_CASE("shared-full: a captured step normalises the keys of the lengths that stand there then") {
@@ -87,11 +87,7 @@ TEST_CASE("shared-full: a captured step normalises the keys of the lengths that 
   AttentionCall call;
   call.lengths = Tensor::from(std::vector<i64>{N, 9}, {2}).to(device);
   const Step step = step_of(inputs, mechanism_of("shared-full:normalize_keys=1", call));
-  const Tensor before = step()[0];
-  check_captured(step, [&] {
-    call.lengths.copy_from(Tensor::from(std::vector<i64>{N - 9, N}, {2}));
-  });
-  CHECK_FALSE(same_bits(step()[0], before));
+  check_other_lengths(step, call.lengths, N);
 }
 
 TEST_CASE("pattern: a captured step uses one that is ready") {

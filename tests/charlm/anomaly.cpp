@@ -132,7 +132,7 @@ TEST_CASE("anomaly: where there is none, the same bits") {
 TEST_CASE("anomaly: no mechanism makes a value that is not finite") {
   const TemporaryFolder folder;
   for (const std::string attention :
-       {"full", "agglomerative", "shared-full:normalize_keys=1", "topk:topk=4",
+       {"full", "agglomerative", "shared-full", "shared-full:normalize_keys=1", "topk:topk=4",
         "lsh:rounds=1,chunk=4,buckets=4", "i-clustered-causal:clusters=3,topk=4",
         "conditional:length=8/full"}) {
     CAPTURE(attention);
