@@ -136,8 +136,9 @@ def biblosa(spec, x, p):
     return torch.cat([direction(t, later) for t, later in enumerate(ways)], -1)
 
 
-def mega(spec, x, p, causal):
-    """Chunks as a batch, and the moving average by Fourier transforms."""
+def mega(spec, x, p, causal, permuted=None):
+    """Chunks as a batch, and the moving average by Fourier transforms. `permuted`, of v [B, N, h], stands
+    for attention where that is csp."""
     length, z = x.shape[1], spec["key_width"]
     chunk = min(spec["chunk"] or length, length)
     normed = F.layer_norm(x, x.shape[-1:], p["norm_gain"], p["norm_bias"])
@@ -177,12 +178,15 @@ def mega(spec, x, p, causal):
     d, h = x.shape[2], p["w_h"].shape[0]
     u, shared, r, hx = (moved @ p["w_x"] + p["b_x"]).split([d, z, h, d], -1)
     shared, v = F.silu(shared), F.silu(normed @ p["w_v"] + p["b_v"])
-    q, k = (shared * p["gamma"][i] + p["beta"][i] for i in (0, 1))
-    whole = length // chunk * chunk
-    parts = [attended(*(rows[:, :whole].unflatten(1, (-1, chunk)) for rows in (q, k, v))).flatten(1, 2)]
-    if whole < length:
-        parts.append(attended(*(rows[:, None, whole:] for rows in (q, k, v)))[:, 0])
-    o = torch.cat(parts, 1)
+    if permuted is None:
+        q, k = (shared * p["gamma"][i] + p["beta"][i] for i in (0, 1))
+        whole = length // chunk * chunk
+        parts = [attended(*(rows[:, :whole].unflatten(1, (-1, chunk)) for rows in (q, k, v))).flatten(1, 2)]
+        if whole < length:
+            parts.append(attended(*(rows[:, None, whole:] for rows in (q, k, v)))[:, 0])
+        o = torch.cat(parts, 1)
+    else:
+        o = permuted(v)
     update = F.silu(hx + (o * F.silu(r)) @ p["w_h"] + p["b_h"])
     return x + u.sigmoid() * (update - x)
 

@@ -6,6 +6,7 @@
 
 says how far each form, not compiled, is from the definition over N x N, one JSON object a line.
 """
+import functools
 import json
 import math
 import os
@@ -47,9 +48,9 @@ def item():
     return torch.finfo(torch.get_default_dtype()).bits // 8
 
 
-def later(rows, columns, options):
+def later(rows, columns, device):
     """The mask of what causal scores leave out."""
-    return torch.ones(rows, columns, dtype=torch.bool, device=options.device).triu(1)
+    return torch.ones(rows, columns, dtype=torch.bool, device=device).triu(1)
 
 
 # --- full
@@ -65,7 +66,7 @@ def full(spec, options, causal):
     held = 3 * item() * options.batch * options.heads  # scores and weights, and their gradient
 
     def unfused(length):
-        future = later(length, length, options) if causal else None
+        future = later(length, length, options.device) if causal else None
         return lambda q, k, v: naive(q, k, v, future)
 
     forms = [Form("naive", unfused, False, held)]
@@ -168,47 +169,50 @@ def linformer(spec, options):
 
 # --- rows and columns in turn
 
-def sinkformer(spec, options, causal):
-    def attend(q, k, v):
-        scores = (spec["temperature"] or q.shape[-1] ** -0.5) * (q @ k.transpose(-2, -1))
-        rows, columns = 0, torch.zeros_like(k[..., :1]).transpose(-2, -1)
-        share = math.log(scores.shape[-2] / scores.shape[-1])
-        for step in range(spec["iterations"]):
-            if step % 2 == 0:
-                rows = -(scores + columns).logsumexp(-1, keepdim=True)
-            else:
-                columns = share - (scores + rows).logsumexp(-2, keepdim=True)
-                columns = columns.detach() if spec["detach_columns"] else columns
-        return (scores + rows + columns).exp() @ v
+def sinkformed(spec, q, k, v):
+    scores = (spec["temperature"] or q.shape[-1] ** -0.5) * (q @ k.transpose(-2, -1))
+    rows, columns = 0, torch.zeros_like(k[..., :1]).transpose(-2, -1)
+    share = math.log(scores.shape[-2] / scores.shape[-1])
+    for step in range(spec["iterations"]):
+        if step % 2 == 0:
+            rows = -(scores + columns).logsumexp(-1, keepdim=True)
+        else:
+            columns = share - (scores + rows).logsumexp(-2, keepdim=True)
+            columns = columns.detach() if spec["detach_columns"] else columns
+    return (scores + rows + columns).exp() @ v
 
+
+def sinkformer(spec, options, causal):
     # Scores and weights with their gradients, and what each half step takes the sums of.
     held = item() * (spec["iterations"] + 5) * options.batch * options.heads
-    return [Form("naive", lambda length: attend, False, held)]
+    return [Form("naive", lambda length: functools.partial(sinkformed, spec), False, held)]
 
 
 # --- scores by position
 
-def synthesizer(spec, options, causal):
-    mode, dot = spec["mode"], spec["dot"]
+def synthesized(spec, length, first, *learnt):  # [B or 1, H, N, N]
+    mode = spec["mode"]
+    if mode == "random":
+        return first[None, :, :length, :length]
+    if mode == "factorized-random":
+        return (first[:, :length] @ learnt[0][..., :length])[None]
+    hidden = first.relu()
+    if mode == "dense":
+        return hidden @ learnt[0][..., :length] + learnt[1][:, None, :length]
+    first, second = (hidden @ learnt[at] + learnt[at + 1][:, None] for at in (0, 2))
+    # Along the keys the first factor repeats, the second has each number several times.
+    return (second.unsqueeze(-1) * first.unsqueeze(-2)).flatten(-2)[..., :length]
 
-    def scores_of(learnt, length):
-        if mode == "random":
-            return learnt[0][:, :length, :length]
-        if mode == "factorized-random":
-            return learnt[0][:, :length] @ learnt[1][..., :length]
-        hidden = learnt[0].relu()
-        if mode == "dense":
-            return hidden @ learnt[1][..., :length] + learnt[2][:, None, :length]
-        first, second = (hidden @ learnt[at] + learnt[at + 1][:, None] for at in (1, 3))
-        # Along the keys the first factor repeats, the second has each number several times.
-        return (second.unsqueeze(-1) * first.unsqueeze(-2)).flatten(-2)[..., :length]
+
+def synthesizer(spec, options, causal):
+    dot = spec["dot"]
 
     def make(length):
-        future = later(length, length, options) if causal else None
+        future = later(length, length, options.device) if causal else None
 
         def attend(*inputs):
             v, learnt = inputs[2 if dot else 0], inputs[3 if dot else 1:]
-            scores = scores_of(learnt, length)
+            scores = synthesized(spec, length, *learnt)
             if dot:
                 scale = spec["temperature"] or inputs[0].shape[-1] ** -0.5
                 scores = scores + scale * (inputs[0] @ inputs[1].transpose(-2, -1))
@@ -236,7 +240,8 @@ def synthesizer_inputs(spec, length, options):
 
 # --- an order of blocks
 
-def sinkhorn(spec, options, causal):
+def by_blocks(spec, causal, length, device):
+    """The function of q, k, v and what is learnt: the order of blocks, or the null block."""
     size, heat = spec["block"], spec["sort_temperature"]
 
     def sorted_by(order, x):  # x [B, H, n, b, E]
@@ -267,26 +272,28 @@ def sinkhorn(spec, options, causal):
             blocks.append(weight[..., None, None] * rows.gather(2, index))
         return blocks
 
-    def make(length):
-        mask = None
+    mask = None
+    if causal:
+        future = later(length // size, length // size + 1, device)  # of blocks, behind a null one
+        own = later(size, size, device)
+        mask = ~torch.cat([torch.zeros_like(own), own], 1)
+
+    def attend(q, k, v, *learnt):
+        q, k, v = (x.unflatten(2, (-1, size)) for x in (q, k, v))
         if causal:
-            future = later(length // size, length // size + 1, options)  # of blocks, behind a null one
-            own = later(size, size, options)
-            mask = ~torch.cat([torch.zeros_like(own), own], 1)
+            k_sorted, v_sorted = picked(q, k, v, *learnt, future)
+        else:
+            order = order_of(q, k, learnt)
+            k_sorted, v_sorted = sorted_by(order, k), sorted_by(order, v)
+        blocks = (torch.cat(pair, 3).flatten(1, 2) for pair in ((k_sorted, k), (v_sorted, v)))
+        out = FUSED(q.flatten(1, 2), *blocks, attn_mask=mask, scale=spec["temperature"] or None)
+        return out.unflatten(1, (v.shape[1], -1)).flatten(2, 3)
 
-        def attend(q, k, v, *learnt):
-            q, k, v = (x.unflatten(2, (-1, size)) for x in (q, k, v))
-            if causal:
-                k_sorted, v_sorted = picked(q, k, v, *learnt, future)
-            else:
-                order = order_of(q, k, learnt)
-                k_sorted, v_sorted = sorted_by(order, k), sorted_by(order, v)
-            blocks = (torch.cat(pair, 3).flatten(1, 2) for pair in ((k_sorted, k), (v_sorted, v)))
-            out = FUSED(q.flatten(1, 2), *blocks, attn_mask=mask, scale=spec["temperature"] or None)
-            return out.unflatten(1, (v.shape[1], -1)).flatten(2, 3)
-        return attend
+    return attend
 
-    return [Form("blocks", make)]
+
+def sinkhorn(spec, options, causal):
+    return [Form("blocks", lambda length: by_blocks(spec, causal, length, options.device))]
 
 
 # --- blocks

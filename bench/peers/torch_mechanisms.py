@@ -10,6 +10,7 @@ from torch import nn
 
 import torch_blocks
 import torch_features
+import torch_forms
 import torch_patterns
 from torch_draws import PLANES, POSITIONS, normal, words
 
@@ -41,18 +42,6 @@ def weights_of(scores):
 def positions_of(model):
     """The most that what is learnt by position serves."""
     return model["length"] if "length" in model else (model["size"] // model["patch"]) ** 2
-
-
-def sinkhorn(spec, temperature, q, k, v):  # [B, H, N, E] each → [B, H, N, M]
-    scores = temperature * (q @ k.transpose(-2, -1))
-    for step in range(spec["iterations"]):
-        axis = -1 - step % 2
-        sums = scores.logsumexp(axis, keepdim=True)
-        if axis == -2:
-            sums = sums.detach() if spec["detach_columns"] else sums
-            sums = sums - math.log(scores.shape[-2] / scores.shape[-1])
-        scores = scores - sums
-    return scores.exp() @ v
 
 
 def drawn(*shape):
@@ -119,7 +108,7 @@ class Sinkformer(Full):
     """Weights normalised along rows and columns in turn; columns sum to queries over keys."""
 
     def softmax_of(self, q, k, v):
-        return sinkhorn(self.spec, self.temperature(q.shape[-1]), q, k, v).transpose(1, 2)
+        return torch_forms.sinkformed(self.spec, q, k, v).transpose(1, 2)
 
 
 class SinkhornTransformer(Full):
@@ -128,51 +117,18 @@ class SinkhornTransformer(Full):
     def __init__(self, spec, model, layer, layers):
         super().__init__(spec, model, layer, layers)
         width, values = self.width // self.heads, self.values // self.heads
-        self.sort_weight = self.null_k = self.null_v = None
+        sizes = {}
         if spec["sort"] == "simple":
-            blocks = positions_of(model) // spec["block"]
-            self.sort_weight = nn.Parameter(torch.empty(self.heads, 2 * width, blocks))
+            sizes = {"sort_weight": (2 * width, positions_of(model) // spec["block"])}
         elif self.causal:
-            self.null_k = nn.Parameter(torch.empty(self.heads, width))
-            self.null_v = nn.Parameter(torch.empty(self.heads, values))
-
-    def order(self, q, k):  # P [B, H, n, n] of blocks
-        q, k = (x.unflatten(2, (-1, self.spec["block"])) for x in (q, k))
-        if self.sort_weight is not None:
-            scores = torch.cat([q.sum(3), k.sum(3)], -1) @ self.sort_weight[..., :q.shape[2]]
-        else:
-            scores = q.mean(3) @ k.mean(3).transpose(-2, -1) / q.shape[-1] ** 0.5
-        order = ((scores.relu() + 1e-6).log() / self.spec["sort_temperature"]).exp()
-        for step in range(2 * self.spec["iterations"]):
-            order = order / order.sum(-1 - step % 2, keepdim=True)
-        return order
-
-    def picks(self, q, k):  # P [B, H, n, 1 + n], the null block first
-        count = torch.arange(1, q.shape[2] + 1).to(q)[:, None]
-        q = (q.cumsum(2) / count)[:, :, ::self.spec["block"]]
-        k = (k.cumsum(2) / count).unflatten(2, (-1, self.spec["block"])).sum(3)
-        scores = F.pad(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, (1, 0))
-        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
-        weights = (scores / self.spec["sort_temperature"]).masked_fill(later, -math.inf).softmax(-1)
-        return weights * largest(weights, 1)
+            sizes = {"null_k": (width,), "null_v": (values,)}
+        self.learnt = list(sizes)
+        for name, size in sizes.items():
+            setattr(self, name, nn.Parameter(torch.empty(self.heads, *size)))
 
     def softmax_of(self, q, k, v):
-        size, length = self.spec["block"], q.shape[2]
-        order = self.picks(q, k) if self.causal else self.order(q, k)
-        own = torch.eye(length // size, dtype=torch.bool).repeat_interleave(size, 0)
-        own = own.repeat_interleave(size, 1)
-
-        def doubled(x, null):
-            mixed = torch.einsum("bhst,bhtre->bhsre", order[..., -(length // size):],
-                                 x.unflatten(2, (-1, size)))
-            if null is not None:
-                mixed = mixed + order[..., :1, None] * null[:, None, None]
-            return torch.cat([mixed.flatten(2, 3), x], 2)
-
-        keys, values = doubled(k, self.null_k), doubled(v, self.null_v)
-        scores = self.temperature(q.shape[-1]) * q @ keys.transpose(-2, -1)
-        hidden = ~torch.cat([own, own.tril() if self.causal else own], 1)
-        return (scores.masked_fill(hidden, -math.inf).softmax(-1) @ values).transpose(1, 2)
+        attend = torch_forms.by_blocks(self.spec, self.causal, q.shape[2], q.device)
+        return attend(q, k, v, *(getattr(self, name) for name in self.learnt)).transpose(1, 2)
 
 
 class TopK(Full):
@@ -315,21 +271,9 @@ class Synthesizer(Attention):
                 q, k = turned(q, self.rotary_base), turned(k, self.rotary_base)
             scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
         v, *learnt = inputs
-        scores = scores + self.synthesized(length, *learnt)
+        scores = scores + torch_forms.synthesized(self.spec, length, *learnt)
         weights = weights_of(scores.masked_fill(self.unseen(scores), -math.inf))
         return (weights @ v).transpose(1, 2)
-
-    def synthesized(self, length, first, *learnt):  # [B or 1, H, N, N]
-        if self.spec["mode"] == "random":
-            return first[None, :, :length, :length]
-        if self.spec["mode"] == "factorized-random":
-            return (first[:, :length] @ learnt[0][:, :, :length])[None]
-        made = [first.relu() @ w + b[:, None] for w, b in zip(learnt[::2], learnt[1::2])]
-        if self.spec["mode"] == "dense":
-            return made[0][..., :length]
-        key = torch.arange(length)
-        columns = made[0].shape[-1]
-        return made[0][..., key % columns] * made[1][..., key // columns]
 
 
 class AdaptiveSpan(Full):
@@ -603,83 +547,15 @@ class SamplePermutation(Attention):
         return torch.cat(parts, 1)
 
 
-class Mega(nn.Module):
-    """A block with norm and residual of its own: a gate behind attention of one head, of queries and
-    keys that a moving average makes."""
-    OWNS_RESIDUAL = True
-
-    def __init__(self, spec, model, layer, layers):
-        super().__init__()
-        self.spec, self.causal = spec, model["causal"]
-        d, z, n = model["width"], spec["key_width"], spec["states"]
-        h, most = spec["value_width"] or 2 * d, spec["chunk"] or positions_of(model)
-        self.widths = [d, z, h, d]
-        shapes = {"norm_gain": (d,), "norm_bias": (d,), "ema_omega": (d,), "w_v": (d, h), "b_v": (h,),
-                  "w_x": (d, 2 * d + z + h), "b_x": (2 * d + z + h,), "w_h": (h, d), "b_h": (d,),
-                  "gamma": (2, z), "beta": (2, z), "rel_bias": (2 * most - 1,)}
-        for name in ("delta", "alpha", "beta", "gamma"):
-            shapes[f"ema_{name}"] = (1 if self.causal else 2, d, n)
-        for name, shape in shapes.items():
-            setattr(self, name, nn.Parameter(torch.empty(*shape)))
-        if spec["attention"] == "csp":
-            options = {name: spec[f"csp_{name}"] for name in ("shift", "group", "groups", "order")}
-            own = {"causal": False, "heads": 1, "width": h, "model": ""}
-            self.permutation = [SamplePermutation(options, own, layer, layers)]  # its maps are not used
-
-    def averaged(self, x):
-        length = x.shape[1]
-        p, alpha = self.ema_delta.sigmoid(), self.ema_alpha.sigmoid()
-        weight = p * self.ema_beta * self.ema_gamma * p.shape[-1] ** -0.5
-        lags = torch.arange(self.spec["truncation"] or length)[:length].to(x)
-        kernel = (weight[..., None] * (1 - p * alpha)[..., None] ** lags).sum(2)  # [D, d, lags]
-        y = 0
-        for kernel, way in zip(kernel, (x, x.flip(1))):
-            padded = F.pad(way.transpose(1, 2), (len(lags) - 1, 0))
-            one = F.conv1d(padded, kernel.flip(-1)[:, None], groups=len(kernel)).transpose(1, 2)
-            y = y + (one if way is x else one.flip(1))
-        return y
-
-    def attended(self, q, k, v):
-        length = q.shape[1]
-        chunk = min(self.spec["chunk"] or length, length)
-        i, j = torch.arange(length)[:, None], torch.arange(length)
-        seen = i // chunk == j // chunk
-        if self.causal:
-            seen = seen & (j <= i)
-        middle = (len(self.rel_bias) - 1) // 2
-        bias = self.rel_bias[(middle + j - i).clamp(0, len(self.rel_bias) - 1)]
-        products = q @ k.transpose(1, 2)
-        if self.spec["attention"] == "softmax":
-            scores = products * q.shape[-1] ** -0.5 + bias
-            return scores.masked_fill(~seen, -math.inf).softmax(-1) @ v
-        scores = products / seen.sum(-1, keepdim=True) + bias
-        if self.spec["attention"] == "laplace":
-            weights = (1 + torch.erf((scores - 0.707107) / (0.282095 * 2 ** 0.5))) / 2
-        else:
-            weights = scores.relu() ** 2
-        return (weights * seen) @ v
-
-    def forward(self, x, stream):
-        normed = F.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias)
-        moved = F.silu(self.averaged(normed) + self.ema_omega * normed)
-        u, z, r, hx = (moved @ self.w_x + self.b_x).split(self.widths, -1)
-        z, v = F.silu(z), F.silu(normed @ self.w_v + self.b_v)
-        q, k = (z * self.gamma[i] + self.beta[i] for i in (0, 1))
-        if self.spec["attention"] == "csp":
-            o = self.permutation[0].permuted(v)
-        else:
-            o = self.attended(q, k, v)
-        update = F.silu(hx + (o * F.silu(r)) @ self.w_h + self.b_h)
-        return x + u.sigmoid() * (update - x)
-
-
 class WholeBlock(nn.Module):
     """isab, star and biblosa: what torch_blocks.py has, and an output map where the width is another."""
 
     def __init__(self, spec, model, layer, layers):
         super().__init__()
         self.spec, width = spec, model["width"]
-        for name, shape in torch_blocks.shapes(spec, width, model["causal"], 0).items():
+        most = spec.get("chunk") or positions_of(model)
+        self.learnt = torch_blocks.shapes(spec, width, model["causal"], most)
+        for name, shape in self.learnt.items():
             setattr(self, name, nn.Parameter(torch.empty(*shape)))
         out = spec.get("width") or width
         if spec["mechanism"] == "biblosa" and spec["direction"] == "both":
@@ -688,10 +564,31 @@ class WholeBlock(nn.Module):
         if out != width:
             self.output = nn.Linear(out, width, bias=model["model"] == "vision transformer")
 
+    def block(self, x):
+        own = {name: getattr(self, name) for name in self.learnt}
+        return torch_blocks.BLOCKS[self.spec["mechanism"]](self.spec, x, own)
+
     def forward(self, x, stream):
-        own = {name: value for name, value in self.named_parameters() if "." not in name}
-        out = torch_blocks.BLOCKS[self.spec["mechanism"]](self.spec, x, own)
+        out = self.block(x)
         return out if self.output is None else self.output(out)
+
+
+class Mega(WholeBlock):
+    """A block with norm and residual of its own, whose attention csp may stand for."""
+    OWNS_RESIDUAL = True
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.causal, self.permuted = model["causal"], None
+        if spec["attention"] == "csp":
+            options = {name: spec[f"csp_{name}"] for name in ("shift", "group", "groups", "order")}
+            own = {"causal": False, "heads": 1, "width": self.w_h.shape[0], "model": ""}
+            permutation = SamplePermutation(options, own, layer, layers)  # its maps are not used
+            self.permuted = permutation.permuted
+
+    def block(self, x):
+        own = {name: getattr(self, name) for name in self.learnt}
+        return torch_blocks.mega(self.spec, x, own, self.causal, self.permuted)
 
 
 MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditional": Conditional,
