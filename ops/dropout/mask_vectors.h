@@ -21,40 +21,56 @@ HWY_INLINE Counters product(Counters a, std::uint64_t multiplier) {
   return hn::MulEven(hn::BitCast(words, a), hn::BitCast(words, hn::Set(d, multiplier)));
 }
 
-// Writes the 8 pieces of the indices first … first + G·lanes − 1, in order: philox() of
-// runtime/random.h, with G vectors of indices in flight.
+// The four words of an index in each lane.
+struct Words {
+  Counters word[4];
+};
+
+// The words of the indices first, first + stride, …: philox() of runtime/random.h, with G vectors
+// of indices in flight. stride < 2³².
 template <int G>
-HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* to) {
+HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint64_t stride,
+                     Words (&words)[G]) {
   const simd::Tag<std::uint64_t> d;
-  const hn::Repartition<std::uint32_t, decltype(d)> words;
-  constexpr i64 n = simd::lanes<std::uint64_t>;
-  Counters c[G][4];
-  for (int g = 0; g < G; ++g) {
-    c[g][0] = hn::Iota(d, first + static_cast<std::uint64_t>(g * n));
-    c[g][1] = hn::ShiftRight<32>(c[g][0]);
-    c[g][2] = hn::Set(d, std::uint64_t{key.current_step()});
-    c[g][3] = hn::Set(d, std::uint64_t{key.stream});
+  constexpr std::uint64_t n = simd::lanes<std::uint64_t>;
+  for (std::uint64_t g = 0; g < G; ++g) {
+    const Counters index =
+        hn::Add(product(hn::Iota(d, 0), stride), hn::Set(d, first + g * n * stride));
+    words[g] = {{index, hn::ShiftRight<32>(index), hn::Set(d, std::uint64_t{key.current_step()}),
+                 hn::Set(d, std::uint64_t{key.stream})}};
   }
   auto key0 = static_cast<std::uint32_t>(key.seed),
        key1 = static_cast<std::uint32_t>(key.seed >> 32);
   for (int round = 0; round < 10; ++round) {
     const Counters k0 = hn::Set(d, std::uint64_t{key0}), k1 = hn::Set(d, std::uint64_t{key1});
     for (int g = 0; g < G; ++g) {
-      const Counters p0 = product(c[g][0], 0xD2511F53u), p1 = product(c[g][2], 0xCD9E8D57u);
-      c[g][0] = hn::Xor3(hn::ShiftRight<32>(p1), c[g][1], k0);
-      c[g][1] = p1;
-      c[g][2] = hn::Xor3(hn::ShiftRight<32>(p0), c[g][3], k1);
-      c[g][3] = p0;
+      Counters(&c)[4] = words[g].word;
+      const Counters p0 = product(c[0], 0xD2511F53u), p1 = product(c[2], 0xCD9E8D57u);
+      c[0] = hn::Xor3(hn::ShiftRight<32>(p1), c[1], k0);
+      c[1] = p1;
+      c[2] = hn::Xor3(hn::ShiftRight<32>(p0), c[3], k1);
+      c[3] = p0;
     }
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
+}
+
+// Writes the 8 pieces of the indices first … first + G·lanes − 1, in order.
+template <int G>
+HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* to) {
+  const simd::Tag<std::uint64_t> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> halves;
+  constexpr i64 n = simd::lanes<std::uint64_t>;
+  Words words[G];
+  draw(key, first, 1, words);
   const auto paired = [&](Counters low, Counters high) {
     return hn::BitCast(
-        d, hn::OddEven(hn::BitCast(words, hn::ShiftLeft<32>(high)), hn::BitCast(words, low)));
+        d, hn::OddEven(hn::BitCast(halves, hn::ShiftLeft<32>(high)), hn::BitCast(halves, low)));
   };
   for (int g = 0; g < G; ++g) {
-    hn::StoreInterleaved2(paired(c[g][0], c[g][1]), paired(c[g][2], c[g][3]), d,
+    const Counters(&c)[4] = words[g].word;
+    hn::StoreInterleaved2(paired(c[0], c[1]), paired(c[2], c[3]), d,
                           reinterpret_cast<std::uint64_t*>(to) + 2 * n * g);
   }
 }
