@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "runtime/dtype.h"
+#include "runtime/error.h"
 #include "runtime/types.h"
 
 namespace weft {
@@ -45,6 +47,14 @@ class PreparedRight {
 };
 // Whether this processor multiplies in bf16; if not, operands are converted to f32.
 bool gemm_bf16_is_native();
+
+// A size of a matrix for OpenBLAS, which counts by int.
+inline int blas_size(i64 n) {
+  require(n <= std::numeric_limits<int>::max(),
+          "matmul: OpenBLAS takes matrices of up to {} rows and columns, got {}",
+          std::numeric_limits<int>::max(), n);
+  return static_cast<int>(n);
+}
 
 std::string gemm_f32_library();
 std::string gemm_f64_library();

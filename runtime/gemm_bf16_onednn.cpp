@@ -9,6 +9,7 @@
 #include "runtime/error.h"
 #include "runtime/gemm.h"
 #include "runtime/gemm_bf16_converted.h"
+#include "runtime/parallel.h"
 
 namespace weft {
 namespace {
@@ -76,6 +77,7 @@ void run(const ProductKey& key, const memory::desc* prepared, const bf16* a, con
          const float* bias, void* c) {
   constexpr std::size_t most_kept = 1024;
   static thread_local std::map<ProductKey, Product> products;
+  const OneThread one;
   try {
     auto found = products.find(key);
     if (found == products.end()) {
@@ -130,6 +132,7 @@ PreparedRight::PreparedRight(bool transposed, i64 k, i64 n, const bf16* b, i64 l
     : transposed_(transposed), k_(k), n_(n), b_(b), ldb_(ldb) {
   if (!gemm_bf16_is_native() || n * k == 0) return;
   constexpr i64 rows = 512;  // of a usual block
+  const OneThread one;
   try {
     const dnnl::matmul::primitive_desc description(
         dnnl::matmul::desc(matrix(rows, k, narrow, false, k),

@@ -1,22 +1,21 @@
 #include "runtime/parallel.h"
 
 #include <omp.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <exception>
 
 #include "runtime/error.h"
 
 namespace weft {
 namespace {
 
-// Sets the OpenMP default to one thread, which the matrix libraries use; our own loops state their
-// number of threads.
-int initial_threads() {
-  const int n = omp_get_max_threads();
-  omp_set_num_threads(1);
-  return n;
-}
-
-int& thread_count() {
-  static int count = initial_threads();
+std::atomic<int>& thread_count() {
+  static std::atomic<int> count = [] {
+    pthread_atfork(nullptr, nullptr, [] { thread_count() = 1; });
+    return omp_get_max_threads();
+  }();
   return count;
 }
 
@@ -29,10 +28,32 @@ void set_threads(int n) {
   thread_count() = n;
 }
 
+OneThread::OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+
+OneThread::~OneThread() { omp_set_num_threads(before_); }
+
 ThreadNumbers::ThreadNumbers() : level_(omp_get_level()) {}
 
 int ThreadNumbers::mine() const {
   return omp_get_level() > level_ ? omp_get_thread_num() : 0;  // a loop of one call is not parallel
 }
+
+namespace parallel_detail {
+
+void run(int team, i64 count, void (*call)(const void* of, i64 i), const void* of) {
+  std::exception_ptr failure;
+#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
+  for (i64 i = 0; i < count; ++i) {
+    try {
+      call(of, i);
+    } catch (...) {
+#pragma omp critical(weft_parallel_for)
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace parallel_detail
 
 }  // namespace weft

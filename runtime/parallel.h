@@ -1,20 +1,36 @@
-// Threads: OpenMP, and only here.
+// Threads: OpenMP, and only in parallel.cpp.
 //
 // Work is split by shape, never by the number of threads, and partial sums are added in the order
-// of the tasks: the bits are the same for any number of threads. Library products run on one thread
-// (oneDNN and OpenBLAS take their number from the OpenMP default, which stays at one).
+// of the tasks: the bits are the same for any number of threads. Library products run on one
+// thread: OneThread.
+//
+// Any thread of a program may compute, each with tapes of its own, and all may read the same model.
+// A forked child computes on one thread, since OpenMP's threads are not in it.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 
 #include "runtime/types.h"
 
 namespace weft {
 
-int threads();            // of parallel loops
-void set_threads(int n);  // n >= 1; the default is the number of available cores
+int threads();  // of parallel loops
+// n >= 1; the default is the number of available cores. While nothing computes, on any thread.
+void set_threads(int n);
+
+// In its scope the calling thread's OpenMP default is one thread: oneDNN and OpenBLAS take their
+// number from it.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
 
 // Numbers the threads of the parallel loops that begin in the scope where it is made: 0 … threads()
 // − 1, or less than the number of calls if that is smaller.
@@ -27,6 +43,13 @@ class ThreadNumbers {
   int level_;  // nesting depth of parallel loops at construction
 };
 
+namespace parallel_detail {
+
+// Calls call(of, i) for i = 0 … count−1, on a team of threads.
+void run(int team, i64 count, void (*call)(const void* of, i64 i), const void* of);
+
+}  // namespace parallel_detail
+
 // Calls f(i) for i = 0 … count−1, each once, in any order, on several threads. An exception from
 // any call is rethrown after the loop.
 template <class F>
@@ -36,17 +59,8 @@ void parallel_for(i64 count, const F& f) {
     for (i64 i = 0; i < count; ++i) f(i);
     return;
   }
-  std::exception_ptr failure;
-#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
-  for (i64 i = 0; i < count; ++i) {
-    try {
-      f(i);
-    } catch (...) {
-#pragma omp critical(weft_parallel_for)
-      failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
+  parallel_detail::run(
+      team, count, [](const void* f, i64 i) { (*static_cast<const F*>(f))(i); }, &f);
 }
 
 // Splits 0 … count−1 into ranges of `grain` and calls f(begin, end) for each, in parallel.

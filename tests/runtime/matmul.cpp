@@ -1,5 +1,10 @@
 #include "runtime/matmul.h"
 
+#include <omp.h>
+
+#include <thread>
+
+#include "runtime/gemm.h"
 #include "runtime/gemm_builtin.h"
 #include "tests/check.h"
 #include "tests/threads.h"
@@ -140,6 +145,24 @@ TEST_CASE("the bits do not depend on the number of threads") {
   }
 }
 
+TEST_CASE("a product has the same bits on any thread of a program, and leaves its OpenMP alone") {
+  const Tensor a = random_normal({64, 2048}, DType::f32, 1),
+               b = random_normal({2048, 64}, DType::f32, 2);
+  const Tensor a16 = a.to(DType::bf16), b16 = b.to(DType::bf16);
+  const Tensor wanted = matmul(a, b), wanted16 = matmul(a16, b16);
+  Tensor got, got16;
+  int after = 0;
+  std::thread([&] {
+    omp_set_num_threads(4);
+    got = matmul(a, b);
+    got16 = matmul(a16, b16);
+    after = omp_get_max_threads();
+  }).join();
+  CHECK(same_bits(got, wanted));
+  CHECK(same_bits(got16, wanted16));
+  CHECK(after == 4);
+}
+
 // The replacement of a missing library, whatever this build has.
 TEST_CASE_TEMPLATE("the built-in product of large matrices", T, float, double) {
   const Tensor a = random_normal({31, 401}, dtype_of<T>, 1),
@@ -167,6 +190,8 @@ TEST_CASE("sizes and types that do not fit are refused") {
       "the batches of [2,2,3] and [3,3,3] differ");
   CHECK_ERROR(matmul_into(a, a.transpose(0, 1), Tensor::empty({2, 3}, DType::f32)),
               "gives [2,2], the target is [2,3]");
+  CHECK(blas_size(2147483647) == 2147483647);
+  CHECK_ERROR(blas_size(i64{1} << 31), "of up to 2147483647 rows and columns, got 2147483648");
 }
 
 }  // TEST_SUITE("runtime")

@@ -1,5 +1,8 @@
 #include "runtime/parallel.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -91,6 +94,22 @@ TEST_CASE("loops nest") {
   std::atomic<int> calls = 0;
   parallel_for(7, [&](i64) { parallel_for(11, [&](i64) { ++calls; }); });
   CHECK(calls == 77);
+}
+
+TEST_CASE("a forked child computes, on one thread") {
+  const ThreadsOf scope(2);
+  std::atomic<int> calls = 0;
+  parallel_for(7, [&](i64) { ++calls; });
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // OpenMP waits for threads that only the parent has
+    parallel_for(7, [&](i64) { ++calls; });
+    _exit(threads() == 1 && calls == 14 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(threads() == 2);
 }
 
 TEST_CASE("a wrong number of threads is refused") {
