@@ -1,16 +1,11 @@
 #include "autograd/observer.h"
 
 namespace weft {
-namespace {
 
-thread_local Observer* current_observer = nullptr;
+thread_local ThreadStack* Observer::last = nullptr;
 
-}  // namespace
+Observer::Observer() : ThreadStack(last) {}
 
-Observer::Observer() : previous_(std::exchange(current_observer, this)) {}
-
-Observer::~Observer() { current_observer = previous_; }
-
-Observer* Observer::current() { return current_observer; }
+Observer* Observer::current() { return static_cast<Observer*>(last); }
 
 }  // namespace weft

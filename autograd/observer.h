@@ -9,18 +9,17 @@
 #include <cstddef>
 #include <span>
 
+#include "autograd/thread_stack.h"
 #include "autograd/variable.h"
 
 namespace weft {
 
-class Observer {
+class Observer : public ThreadStack {
  public:
-  Observer();  // replaces the current one for its lifetime
-  virtual ~Observer();
-  Observer(const Observer&) = delete;
-  Observer& operator=(const Observer&) = delete;
+  Observer();
+  virtual ~Observer() = default;
 
-  // The last one constructed on this thread; null if there is none.
+  // The last one constructed on this thread, of those that are alive; null if there is none.
   static Observer* current();
 
   // The op made `values` from `inputs`, recorded or not.
@@ -30,7 +29,7 @@ class Observer {
   virtual void gathered(const char* op, std::size_t input, const Gradient& place) = 0;
 
  private:
-  Observer* previous_;
+  static thread_local ThreadStack* last;
 };
 
 }  // namespace weft

@@ -48,17 +48,10 @@ void Gradient::accumulate(const Tensor& gradient, const char* op) {
   }
 }
 
-thread_local Tape::Scope* Tape::Scope::innermost = nullptr;
+thread_local ThreadStack* Tape::Scope::last = nullptr;
 
 Tape::Scope::Scope(Tape* tape, std::shared_ptr<Copies> copies)
-    : tape(tape), copies(std::move(copies)), outer(std::exchange(innermost, this)) {
-  if (outer != nullptr) outer->inner = this;
-}
-
-Tape::Scope::~Scope() {
-  if (outer != nullptr) outer->inner = inner;
-  (inner != nullptr ? inner->outer : innermost) = outer;
-}
+    : ThreadStack(last), tape(tape), copies(std::move(copies)) {}
 
 // The compute copies of a step.
 class Tape::Copies {
@@ -91,7 +84,7 @@ class Tape::Copies {
 
 // Those of the scope outside, or new ones.
 std::shared_ptr<Tape::Copies> Tape::copies_of_step() {
-  const Scope* const outside = Scope::innermost;
+  const Scope* const outside = Scope::innermost();
   return outside != nullptr && outside->copies != nullptr ? outside->copies
                                                           : std::make_shared<Copies>();
 }
@@ -107,10 +100,13 @@ Tape::~Tape() {
   }
 }
 
-Tape* Tape::current() { return Scope::innermost == nullptr ? nullptr : Scope::innermost->tape; }
+Tape* Tape::current() {
+  const Scope* const scope = Scope::innermost();
+  return scope == nullptr ? nullptr : scope->tape;
+}
 
 Tensor compute_copy(const Tensor& master, DType type) {
-  const Tape::Scope* const scope = Tape::Scope::innermost;
+  const Tape::Scope* const scope = Tape::Scope::innermost();
   const bool keeps = Tape::current() != nullptr && scope->copies != nullptr;
   return keeps && master.dtype() != type ? scope->copies->of(master, type) : master.to(type);
 }
@@ -149,6 +145,8 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
       !walked_,
       "tape: backward was called a second time, but what it needs was freed by the first; record "
       "the step again on a new Tape");
+  require(scope_.began_here(),
+          "tape: backward was called on another thread than the tape began on; call it there");
   require(values.size() == gradients.size(), "tape: {} gradients were given for {} values",
           gradients.size(), values.size());
   walked_ = true;

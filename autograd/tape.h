@@ -1,4 +1,4 @@
-// Tape: records ops while it is alive, and walks them backwards.
+// Tape: records the ops of its thread while it is alive, and walks them backwards there.
 //
 //     Tape tape;
 //     Variable loss = …;          // ops are recorded where an input wants a gradient
@@ -17,6 +17,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "autograd/thread_stack.h"
 #include "autograd/variable.h"
 
 namespace weft {
@@ -40,17 +41,14 @@ class Tape {
   class Copies;
 
   // From its construction on, until it ends or an inner one begins, `tape` records on this thread,
-  // and `copies` are the compute copies of the step; null: none. Scopes may end in any order.
-  struct Scope {
+  // and `copies` are the compute copies of the step; null: none.
+  struct Scope : ThreadStack {
     Scope(Tape* tape, std::shared_ptr<Copies> copies);
-    ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
+    static Scope* innermost() { return static_cast<Scope*>(last); }
 
     Tape* tape;
     std::shared_ptr<Copies> copies;
-    Scope *outer, *inner = nullptr;
-    static thread_local Scope* innermost;
+    static thread_local ThreadStack* last;
   };
 
  public:

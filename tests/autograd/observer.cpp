@@ -1,6 +1,7 @@
 #include "autograd/observer.h"
 
 #include <array>
+#include <memory>
 
 #include "autograd/recompute.h"
 #include "autograd/tape.h"
@@ -66,6 +67,16 @@ TEST_CASE("observer: the last one sees, until it goes") {
   CHECK(Observer::current() == &outer);
   exp(x);
   CHECK(outer.all.size() == 1);
+}
+
+TEST_CASE("observer: the one that is left sees, whichever goes first") {
+  auto first = std::make_unique<Notes>(), second = std::make_unique<Notes>();
+  first.reset();
+  CHECK(Observer::current() == second.get());
+  exp(leaf({0}));
+  CHECK(second->all.size() == 1);
+  second.reset();
+  CHECK(Observer::current() == nullptr);
 }
 
 TEST_CASE("observer: one that throws leaves no uses behind") {

@@ -1,6 +1,12 @@
 #include "autograd/tape.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <map>
+#include <memory>
+#include <thread>
 
 #include "autograd/apply.h"
 #include "ops/pointwise/pointwise.h"
@@ -288,6 +294,28 @@ TEST_CASE("a second backward, and an op after backward, say what to do") {
   CHECK_ERROR(tape.backward(y), "called a second time");
   CHECK_ERROR(tape.backward(y), "record the step again on a new Tape");
   CHECK_ERROR(exp(x), "exp was applied after backward");
+}
+
+TEST_CASE("tape: it is walked and ends on its own thread") {
+  auto tape = std::make_unique<Tape>();
+  const Variable x = leaf({2});
+  const Variable y = mul(x, x);
+  std::thread([&] {
+    CHECK_ERROR(tape->backward(y), "on another thread than the tape began on");
+  }).join();
+  tape->backward(y);
+  CHECK(gradient(x) == Values{4});
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGABRT, SIG_DFL);
+    close(STDERR_FILENO);
+    std::thread([&] { tape.reset(); }).join();
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGABRT);
 }
 
 TEST_CASE("a loss that cannot be walked from says why") {
