@@ -43,14 +43,21 @@ Tensor PositionBias::rows(i64 before, i64 n, i64 S) const {
   return rows;
 }
 
-Variable PositionBias::operator()(Device device, i64 before, i64 n, i64 S) const {
+Tensor PositionBias::constant(Device device, i64 before, i64 n, i64 S) const {
   const std::array<i64, 3> positions = {before, n, S};
-  if (constant_.positions != positions || constant_.value.device() != device) {
+  const std::lock_guard lock(constant_->mutex);
+  if (constant_->positions != positions || constant_->value.device() != device) {
     const Tensor value = table_.defined() ? rows(before, n, S) : alibi(before, n, S);
-    constant_ = {positions, value.to(device)};
+    constant_->value = value.to(device);
+    constant_->positions = positions;
   }
-  if (!table_.defined()) return constant_.value;
-  const Variable bias = embedding(table_, constant_.value);  // [n, S, H]
+  return constant_->value;
+}
+
+Variable PositionBias::operator()(Device device, i64 before, i64 n, i64 S) const {
+  const Tensor fixed = constant(device, before, n, S);
+  if (!table_.defined()) return fixed;
+  const Variable bias = embedding(table_, fixed);  // [n, S, H]
   return reshape(transpose(transpose(bias, 1, 2), 0, 1), {1, heads_, n, S});
 }
 

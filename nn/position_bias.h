@@ -11,6 +11,8 @@
 #pragma once
 
 #include <array>
+#include <memory>
+#include <mutex>
 
 #include "nn/module.h"
 
@@ -29,18 +31,21 @@ class PositionBias {
  private:
   Tensor alibi(i64 before, i64 n, i64 S) const;
   Tensor rows(i64 before, i64 n, i64 S) const;
+  Tensor constant(Device device, i64 before, i64 n, i64 S) const;
 
   i64 heads_, longest_;
   DType dtype_;
   Parameter table_;  // [2 L - 1, H], or none
   // What depends on the positions alone is cached on the device, for the last positions: steps of
   // equal lengths, captured ones too, copy nothing. A call with other positions frees it: capture a
-  // step again after such a call, before it is replayed.
+  // step again after such a call, before it is replayed. Copies of the module share it, and any
+  // thread may call it.
   struct Constant {
+    std::mutex mutex;
     std::array<i64, 3> positions = {-1, -1, -1};  // before, n, S
     Tensor value;
   };
-  mutable Constant constant_;
+  std::shared_ptr<Constant> constant_ = std::make_shared<Constant>();
 };
 
 }  // namespace weft::nn

@@ -1,4 +1,8 @@
 // What an attention layer makes for its mechanism, tested with the toy block; biases by position.
+#include <atomic>
+#include <latch>
+#include <thread>
+
 #include "autograd/tape.h"
 #include "nn/attention.h"
 #include "nn/checkpoint.h"
@@ -276,6 +280,25 @@ TEST_CASE("position bias: alibi falls with the distance, relative learns a numbe
   CHECK_ERROR(nn::Attention(
                   {.mechanism = "agglomerative", .width = 6, .heads = 2, .position_bias = "alibi"}),
               "agglomerative takes no bias");
+}
+
+TEST_CASE("position bias: several threads may evaluate one layer") {
+  const nn::PositionBias alibi("alibi", 2, 0, f64);
+  std::atomic<int> wrong = 0;
+  std::latch both(2);
+  std::vector<std::thread> threads;
+  for (const i64 n : {3, 5}) {
+    threads.emplace_back([&, n] {
+      both.arrive_and_wait();
+      for (int call = 0; call < 20'000; ++call) {
+        const Tensor bias = alibi(Device(), 0, n, n).value();
+        wrong +=
+            bias.shape() != Shape{1, 2, n, n} || bias.data<double>()[n - 1] != -double(n - 1) / 16;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("position bias: gradients, and decoding as the whole sequence, past the capacity too") {
