@@ -2,10 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lra/settings.h"
-#include "nn/sequence_classifier.h"
 #include "tests/check.h"
 #include "tests/json_lines.h"
-#include "tests/lra/gradients.h"
 #include "tests/lra/records.h"
 #include "tests/program.h"
 #include "tests/resume.h"
@@ -29,67 +27,9 @@ Words two_steps(const std::string& preset, const std::string& out) {
           "2",     "--warmup", "1",    "--round-steps", "2"};
 }
 
-SequenceClassifierConfig small(const std::string& attention) {
-  return {.symbols = 16,
-          .classes = 3,
-          .length = 40,
-          .width = 8,
-          .layers = 2,
-          .heads = 2,
-          .hidden = 12,
-          .attention = attention,
-          .attention_dropout = 0,
-          .dropout = 0};
-}
-
-Tensor symbols_of(i64 B, i64 N) {
-  const Tensor symbols = Tensor::empty({B, N}, DType::i64);
-  for (i64 i = 0; i < B * N; ++i) symbols.data<i64>()[i] = 1 + (7 * i + i / 3) % 15;
-  return symbols;
-}
-
 }  // namespace
 
 TEST_SUITE("lra") {
-
-TEST_CASE("sequence classifier: what fills a batch up changes nothing") {
-  for (const std::string attention : {"full", "linformer:rank=6", "linear", "csp:groups=1", "lsh",
-                                      "local:context=6", "cosformer", "performer:features=9"}) {
-    CAPTURE(attention);
-    const SequenceClassifier model(small(attention), 3, DType::f64);
-    const Tensor both = symbols_of(2, 40);
-    const Tensor lengths = Tensor::from(std::vector<i64>{40, 23}, {2});
-    const auto logits_of = [&](const Tensor& symbols) {
-      Context context = Context::evaluation();
-      return model(context, symbols, lengths).value();
-    };
-    const Tensor logits = logits_of(both);
-    CHECK(logits.shape() == Shape{2, 3});
-    const Tensor other = both.clone();
-    other.slice(0, 1, 2).slice(1, 23, 40).fill(0);
-    CHECK(same_bits(logits_of(other), logits));
-  }
-}
-
-TEST_CASE("sequence classifier: gradients against central differences") {
-  SequenceClassifier model(small("full"), 3, DType::f64);
-  const Tensor symbols = symbols_of(2, 11);
-  const Tensor lengths = Tensor::from(std::vector<i64>{11, 6}, {2});
-  check_gradients_of(model, symbols, lengths);
-}
-
-TEST_CASE("sequence classifier: bad sizes are refused") {
-  SequenceClassifierConfig config = small("full");
-  config.layers = 0;
-  CHECK_ERROR(SequenceClassifier(config, 1), "layers must be at least 1, got 0");
-  config = small("full");
-  config.attention_dropout = 0.999999;
-  CHECK_ERROR(SequenceClassifier(config, 1),
-              "sequence classifier: the dropout rate must be in [0, 1)");
-  const SequenceClassifier model(small("full"), 1);
-  Context context = Context::evaluation();
-  CHECK_ERROR(model(context, symbols_of(1, 41), Tensor::full({1}, 41, DType::i64)), "at most 40");
-}
 
 TEST_CASE("lra: presets are the rows of the table, each a mechanism that takes lengths") {
   CHECK(lra::presets().size() == 8 * lra::all_tasks().size());

@@ -1,10 +1,8 @@
 #include "nn/vision_transformer.h"
 
 #include <cmath>
-#include <map>
 
-#include "ops/pointwise/pointwise.h"
-#include "ops/softmax/softmax.h"
+#include "tests/nn/reference.h"
 #include "tests/nn/tiny_vit.h"
 
 using namespace weft;
@@ -25,41 +23,25 @@ std::vector<VisionTransformerConfig> vit_forms() {
           tiny_vit("csp-sort:order=ascending,groups=1")};
 }
 
-// The definition, by loops over numbers of one picture; tokens are mixed by the mechanism's own
-// definition.
-class Definition {
+// The definition, of one picture; tokens are mixed by the mechanism's own definition.
+class Definition : reference::Weights {
  public:
-  using Rows = std::vector<std::vector<double>>;
+  using Rows = reference::Rows;
 
-  explicit Definition(VisionTransformer& model) : c_(model.config()) {
-    for (const NamedParameter& p : parameters(model)) {
-      const Shape& shape = p.variable.shape();
-      const auto width = static_cast<std::size_t>(shape.back());
-      const std::vector<double> all = p.variable.value().to_vector<double>();
-      for (std::size_t i = 0; i < all.size(); i += width) {
-        p_[p.name].emplace_back(all.begin() + std::ptrdiff_t(i),
-                                all.begin() + std::ptrdiff_t(i + width));
-      }
-    }
-  }
+  explicit Definition(VisionTransformer& model) : Weights(model), c_(model.config()) {}
 
   std::vector<double> operator()(const std::vector<double>& picture) const {
-    Rows h = linear(patches(picture), "patch");
-    for (std::size_t n = 0; n < h.size(); ++n) add(h[n], p_.at("position")[n]);
+    Rows h = reference::sum(linear(patches(picture), "patch"), weights.at("position"));
     for (i64 i = 0; i < c_.layers; ++i) {
       const std::string block = fmt::format("blocks.{}.", i);
-      add(h, linear(mixed(i, norm(h, block + "norm1")), block + "attention.output"));
+      h = reference::sum(h, linear(mixed(i, norm(h, block + "norm1")), block + "attention.output"));
       Rows inner = linear(norm(h, block + "norm2"), block + "up");
       for (auto& row : inner) {
         for (double& z : row) z *= 0.5 * (1 + std::erf(z / std::sqrt(2.0)));
       }
-      add(h, linear(inner, block + "down"));
+      h = reference::sum(h, linear(inner, block + "down"));
     }
-    std::vector<double> mean(h[0].size());
-    for (const auto& row : h) {
-      for (std::size_t j = 0; j < row.size(); ++j) mean[j] += row[j] / double(h.size());
-    }
-    return linear(norm({mean}, "norm"), "head")[0];
+    return linear(norm({reference::mean(h)}, "norm"), "head")[0];
   }
 
  private:
@@ -79,32 +61,6 @@ class Definition {
       }
     }
     return rows;
-  }
-
-  Rows linear(const Rows& x, const std::string& name) const {
-    const Rows& w = p_.at(name + ".weight");
-    Rows y;
-    for (const auto& row : x) {
-      y.push_back(p_.contains(name + ".bias") ? p_.at(name + ".bias")[0]
-                                              : std::vector<double>(w[0].size()));
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        for (std::size_t j = 0; j < w[0].size(); ++j) y.back()[j] += row[i] * w[i][j];
-      }
-    }
-    return y;
-  }
-
-  Rows norm(Rows x, const std::string& name) const {
-    const std::vector<double>&gain = p_.at(name + ".gain")[0], &bias = p_.at(name + ".bias")[0];
-    for (auto& row : x) {
-      double mean = 0, variance = 0;
-      for (const double v : row) mean += v / double(row.size());
-      for (const double v : row) variance += (v - mean) * (v - mean) / double(row.size());
-      for (std::size_t j = 0; j < row.size(); ++j) {
-        row[j] = gain[j] * (row[j] - mean) / std::sqrt(variance + 1e-5) + bias[j];
-      }
-    }
-    return x;
   }
 
   // The input of the output map: all projections concatenated, split into the mechanism's inputs.
@@ -140,15 +96,7 @@ class Definition {
     return rows;
   }
 
-  static void add(std::vector<double>& to, const std::vector<double>& x) {
-    for (std::size_t j = 0; j < to.size(); ++j) to[j] += x[j];
-  }
-  static void add(Rows& to, const Rows& x) {
-    for (std::size_t i = 0; i < to.size(); ++i) add(to[i], x[i]);
-  }
-
   VisionTransformerConfig c_;
-  std::map<std::string, Rows> p_;
 };
 
 }  // namespace
