@@ -150,7 +150,7 @@ int run_app(const char* name, int (*run)(const std::vector<std::string>& words),
     if (all != nullptr && !all->alone()) {
       all->end_all(fmt::format("{}: rank {}: {}", name, all->rank(), one_line(what)), status);
     }
-    fmt::print(stderr, "{}: {}\n", name, one_line(what));
+    print_stderr("{}: {}", name, one_line(what));
     return status;
   };
   try {

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "apps/command_line/output.h"
+
 namespace weft {
 
 std::string text_of(const Configuration& configuration) { return Json(configuration).text(); }
@@ -45,7 +47,7 @@ void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpo
                   const std::string& app, const std::string& file) {
   load_tensors(own, checkpoint.tensors, file);
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!all_finite(tensor)) fmt::print(stderr, "{}: {}: '{}' is not finite\n", app, file, name);
+    if (!all_finite(tensor)) print_stderr("{}: {}: '{}' is not finite", app, file, name);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -12,6 +13,14 @@
 #include "runtime/one_line.h"
 
 namespace weft {
+
+// Prints a line to stderr. One that cannot be written is dropped: fmt::print would throw, and a
+// note or the report of an error must not end the program.
+template <typename... Values>
+void print_stderr(fmt::format_string<Values...> format, Values&&... values) {
+  const std::string line = fmt::format(format, std::forward<Values>(values)...) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 // Flushes standard output; throws if it could not be written.
 inline void flush_output() {
@@ -33,7 +42,7 @@ inline int run_main(const char* name, int (*f)(int, char**), int argc, char** ar
     flush_output();
     return status;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
+    print_stderr("{}: {}", name, one_line(error.what()));
     return 2;
   }
 }

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "apps/command_line/output.h"
 #include "runtime/communicator.h"
 
 namespace weft {
@@ -54,7 +55,7 @@ void Progress::print(const std::string& line) {
 void Progress::note(const std::string& line) {
   if (quiet_) return;
   clear();
-  fmt::print(stderr, "note: {}\n", line);
+  print_stderr("note: {}", line);
 }
 
 // A line wider than the terminal would wrap, and the next redraw could not erase it.

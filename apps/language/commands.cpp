@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "apps/command_line/attention_json.h"
+#include "apps/command_line/output.h"
 #include "apps/command_line/printable.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
@@ -136,10 +137,10 @@ int write_samples(const SampleCommand& command, const SampleWriter& writer) {
   const i64 length = writer.network.config().length;
   const i64 drawn_and_read = std::max<i64>(command.tokens - 1, 0);  // the last is not read
   if (restarts(writer.network, writer.prompt + drawn_and_read)) {
-    fmt::print(stderr,
-               "{}: beyond the {} positions of the model: it restarts from the last {} {} whenever "
-               "they are used up\n",
-               writer.app, length, length / 2, writer.unit);
+    print_stderr(
+        "{}: beyond the {} positions of the model: it restarts from the last {} {} whenever "
+        "they are used up",
+        writer.app, length, length / 2, writer.unit);
   }
   SamplingOptions options = command.options;
   const Stopwatch watch;
@@ -151,7 +152,7 @@ int write_samples(const SampleCommand& command, const SampleWriter& writer) {
     output.end();
   }
   const auto tokens = static_cast<double>(command.samples * command.tokens);
-  fmt::print(stderr, "{}: {} tokens/s\n", writer.app, short_number(tokens / watch.seconds()));
+  print_stderr("{}: {} tokens/s", writer.app, short_number(tokens / watch.seconds()));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "apps/command_line/configuration.h"
 #include "apps/command_line/device_option.h"
+#include "apps/command_line/output.h"
 #include "apps/command_line/printable.h"
 #include "apps/training/dry_run.h"
 #include "apps/training/signal_watch.h"
@@ -105,7 +106,7 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
                   : "; to name the first such value:\n" + run.resume_command + " --detect-anomaly";
     }
     if (run.silent() && ranks().leads()) {
-      fmt::print(stderr, "{}\n", said);  // errors are printed with --quiet too
+      print_stderr("{}", said);  // errors are printed with --quiet too
     } else {
       progress.print(said);
     }

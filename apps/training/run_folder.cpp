@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "apps/command_line/commit.h"
+#include "apps/command_line/output.h"
 #include "nn/file.h"
 #include "runtime/error.h"
 
@@ -71,9 +72,8 @@ RunFolder::RunFolder(const std::string& path, Start start, i64 keep) : path_(pat
   try {
     if (start == Start::resume) {
       MetricsCsv::check_place(path + "/" + table_file);
-      resumed_ = read_last_training(path, [](const std::string& what) {
-        fmt::print(stderr, "warning: {}; it is skipped\n", what);
-      });
+      resumed_ = read_last_training(
+          path, [](const std::string& what) { print_stderr("warning: {}; it is skipped", what); });
       last_ = name_of(*resumed_);
     } else {
       remove_run(path, start == Start::replace);
@@ -115,8 +115,8 @@ void RunFolder::cut_log(i64 bytes) const {
   require(::fstat(log_, &status) == 0, "{}/{}: its size cannot be read: {}", path_, log_file,
           std::strerror(errno));
   if (status.st_size < bytes) {
-    fmt::print(stderr, "warning: {}/{}: has fewer lines than when {} was written\n", path_,
-               log_file, last_);
+    print_stderr("warning: {}/{}: has fewer lines than when {} was written", path_, log_file,
+                 last_);
     return;
   }
   require(::ftruncate(log_, bytes) == 0, "{}/{}: cannot be cut: {}", path_, log_file,

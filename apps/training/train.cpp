@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "apps/command_line/output.h"
 #include "apps/training/among_ranks.h"
 #include "apps/training/anomaly.h"
 #include "apps/training/queued_steps.h"
@@ -126,7 +127,7 @@ class Training {
       if (!ranks().alone()) throw;  // the others wait for this rank's gradient
       state_.result.steps = number;
       progress_.clear();
-      fmt::print(stderr, "{}\n", anomaly.what());
+      print_stderr("{}", anomaly.what());
       folder_.log({{"kind", "anomaly"},
                    {"step", number},
                    {task_.round, epoch()},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "apps/command_line/output.h"
+
 namespace weft {
 namespace {
 
@@ -91,8 +93,8 @@ void check_same_task(const SavedTraining& saved, const Task& task, const std::st
     const auto found = saved.model.metadata.find(key);
     const bool same = found != saved.model.metadata.end() && found->second == value;
     if (key == "weft_version" && !same) {
-      fmt::print(stderr, "warning: {}: is of another version than this, {}; the bits may differ\n",
-                 source, value);
+      print_stderr("warning: {}: is of another version than this, {}; the bits may differ", source,
+                   value);
     } else if (key != "configuration") {
       require(same,
               "{}: its '{}' is not that of this run; a resumed training must have the data and the "

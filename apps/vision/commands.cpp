@@ -1,13 +1,13 @@
 #include "apps/vision/commands.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <numeric>
 
 #include "apps/command_line/attention_json.h"
 #include "apps/command_line/configuration.h"
 #include "apps/command_line/device_option.h"
+#include "apps/command_line/output.h"
 #include "apps/data/picture.h"
 #include "apps/vision/evaluate.h"
 #include "nn/checkpoint.h"
@@ -106,8 +106,8 @@ int run_predict(const PredictCommand& command) {
   for (const std::string& file : command.images) {
     Picture picture = Picture::load(file);
     if (picture.width() != picture_size || picture.height() != picture_size) {
-      fmt::print(stderr, "vision: {}: has {} x {} pixels; resized to {} x {}\n", file,
-                 picture.width(), picture.height(), picture_size, picture_size);
+      print_stderr("vision: {}: has {} x {} pixels; resized to {} x {}", file, picture.width(),
+                   picture.height(), picture_size, picture_size);
       picture = picture.resized(picture_size, picture_size);
     }
     print_guesses(model, file, guesses(model, picture), command.json);

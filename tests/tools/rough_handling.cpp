@@ -1,5 +1,5 @@
 // Rough handling of programs: early signals, pipes instead of files, words that no terminal should
-// print.
+// print, a stderr that cannot be written.
 #include <filesystem>
 
 #include <sys/stat.h>
@@ -14,6 +14,13 @@ namespace {
 
 const Words four_steps =
     tiny_model + Words{"--steps", "4", "--epoch-steps", "2", "--report-steps", "1"};
+
+// run_program() with redirections of the shell, such as "2>&-", which closes stderr.
+ProgramRun redirected(const std::string& program, const Words& words, const std::string& how) {
+  std::string command = quoted(program);
+  for (const std::string& word : words) command += " " + quoted(word);
+  return shell(command + " " + how);
+}
 
 TEST_SUITE("tools") {
 
@@ -98,6 +105,24 @@ TEST_CASE("every program says what is wrong in one short line, whatever the word
   }
   CHECK(contains(run_program(apps + "charlm", {"--encoding", bad}).err,
                  "--encoding: there is no '12\\n\\x1b[31m\\xffxxx"));
+}
+
+TEST_CASE("every program exits with status 2 for bad input, also if stderr cannot be written") {
+  for (const char* program : {"apps/attend", "apps/charlm", "apps/devices", "apps/lra",
+                              "apps/vision", "apps/wordlm", "apps/zoo", "bench/attention_bench"}) {
+    for (const char* how : {"2>/dev/full", "2>&-"}) {
+      CAPTURE(program + std::string(" ") + how);
+      CHECK(redirected(built(program), {"--nonsense"}, how).status == 2);
+    }
+  }
+}
+
+TEST_CASE("a note that cannot be written does not end a training") {
+  const TemporaryFolder folder;
+  const Words words = four_steps + Words{"--out", folder.path("run")};
+  REQUIRE(contains(app("charlm", words + Words{"--dry-run"}).err, "note: "));
+  CHECK(redirected(built("apps/charlm"), words, "2>/dev/full").status == 0);
+  CHECK(std::filesystem::exists(folder.path("run/last.safetensors")));
 }
 
 }  // TEST_SUITE("tools")
