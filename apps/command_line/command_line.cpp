@@ -145,6 +145,7 @@ std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSetti
 
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
             char** argv) {
+  reserve_standard_streams();
   Communicator* all = nullptr;
   const auto failed = [&](int status, const std::string& what) {
     if (all != nullptr && !all->alone()) {

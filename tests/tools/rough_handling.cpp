@@ -1,5 +1,5 @@
 // Rough handling of programs: early signals, pipes instead of files, words that no terminal should
-// print, a stderr that cannot be written.
+// print, standard streams that are closed or full.
 #include <filesystem>
 
 #include <sys/stat.h>
@@ -123,6 +123,20 @@ TEST_CASE("a note that cannot be written does not end a training") {
   REQUIRE(contains(app("charlm", words + Words{"--dry-run"}).err, "note: "));
   CHECK(redirected(built("apps/charlm"), words, "2>/dev/full").status == 0);
   CHECK(std::filesystem::exists(folder.path("run/last.safetensors")));
+}
+
+TEST_CASE("what is printed to a closed stream goes into no file of the run") {
+  const std::pair<std::string, int> calls[] = {
+      {"<&- >&-", 2}, {"<&- 2>&-", 0}, {"<&- >&- 2>&-", 2}};
+  for (const auto& [how, status] : calls) {
+    CAPTURE(how);
+    const TemporaryFolder folder;
+    const Words words = four_steps + Words{"--out", folder.path("run")};
+    const ProgramRun run = redirected(built("apps/charlm"), words, how);
+    CHECK_MESSAGE(run.status == status, run.err);
+    CHECK(read_file(folder.path("run/metrics.jsonl")).starts_with("{"));
+    CHECK(contains(app("charlm", words + Words{"--resume"}).out, "nothing is left to do"));
+  }
 }
 
 }  // TEST_SUITE("tools")
