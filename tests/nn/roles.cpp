@@ -1,4 +1,6 @@
 // What an attention layer makes for its mechanism, tested with the toy block; biases by position.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <latch>
 #include <thread>
@@ -17,6 +19,7 @@
 #include "tests/attention/toy.h"
 #include "tests/check.h"
 #include "tests/nn/checks.h"
+#include "tests/nn/reference.h"
 
 namespace weft {
 namespace {
@@ -37,7 +40,148 @@ Tensor output_of(const auto& layer, const Tensor& x) {
   return layer(context, Variable(x.to(tested_device()))).value().to(Device{});
 }
 
+// Full attention whose projections are columns of one matrix with a bias, which no mechanism of the
+// papers has.
+Mechanism biased_full() {
+  const auto inputs = [](const AttentionSpec&, const AttentionSizes& sizes) {
+    AttentionInputs inputs = attention_inputs(AttentionSpec("full"), sizes);
+    inputs.resize(3);
+    for (AttentionInput& input : inputs) {
+      input.matrix = "qkv", input.biased = true, input.bias = {Initializer::uniform, 0.1};
+    }
+    return inputs;
+  };
+  const auto attended = [](const AttentionSpec&, const AttentionCall& call,
+                           std::span<const Variable> inputs) {
+    return attend(AttentionSpec("full"), call, inputs);
+  };
+  return {.name = "toy-biased",
+          .title = "full attention of projections with biases",
+          .paper = "none",
+          .equations = "ops/attention/full/full.h",
+          .kind = Kind::composition,
+          .inputs = inputs,
+          .masks = {.causal = true, .lengths = true, .query_lengths = true},
+          .cross = true,
+          .strictly_causal = true,
+          .unordered_keys = true,
+          .linear_in_values = true,
+          .row_sums = RowSums::one,
+          .scaling = "N S",
+          .memory = "N S",
+          .attend = attended,
+          .reference = attended};
+}
+
+const Registration registered_biased{biased_full()};
+
+// The inputs of the mechanism in a call of the layer.
+std::vector<Variable> inputs_in(const nn::Attention& layer, const Variable& x,
+                                const Variable& memory = {}) {
+  std::vector<Variable> seen;
+  Context context = Context::evaluation();
+  context.attending = [&](const AttentionSpec&, const AttentionCall&,
+                          std::span<const Variable> inputs) {
+    seen.assign(inputs.begin(), inputs.end());
+  };
+  layer(context, x, {}, memory);
+  return seen;
+}
+
+reference::Rows rows_of(const Tensor& x, i64 b) {
+  const std::vector<double> values = x.slice(0, b, b + 1).to(Device{}).to_vector<double>();
+  const auto width = values.size() / static_cast<std::size_t>(x.size(1));
+  reference::Rows rows;
+  for (std::size_t i = 0; i < values.size(); i += width) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(i);
+    rows.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(width));
+  }
+  return rows;
+}
+
+void check_rows(const Tensor& got, i64 b, const reference::Rows& wanted) {
+  const reference::Rows rows = rows_of(got, b);
+  REQUIRE(rows.size() == wanted.size());
+  for (std::size_t n = 0; n < rows.size(); ++n) {
+    REQUIRE(rows[n].size() == wanted[n].size());
+    for (std::size_t c = 0; c < rows[n].size(); ++c) {
+      CHECK(rows[n][c] == doctest::Approx(wanted[n][c]).epsilon(1e-12));
+    }
+  }
+}
+
 TEST_SUITE("nn") {
+
+TEST_CASE("roles: projected inputs are columns of a product, of the sequence that is theirs") {
+  nn::Attention layer({.mechanism = "toy-biased", .width = 6, .heads = 2, .causal = false}, f64);
+  randomise(layer, 3);
+  const reference::Weights weights(layer);
+  const Tensor x = random_normal({2, 5, 6}, f64, 1), memory = random_normal({2, 4, 6}, f64, 2);
+  for (const bool alone : {true, false}) {
+    CAPTURE(alone);
+    const std::vector<Variable> inputs =
+        inputs_in(layer, Variable(x.to(tested_device())),
+                  alone ? Variable() : Variable(memory.to(tested_device())));
+    REQUIRE(inputs.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (i64 b = 0; b < 2; ++b) {
+        const reference::Rows rows = rows_of(alone || i == 0 ? x : memory, b);
+        check_rows(inputs[i].value(), b,
+                   weights.affine(rows, "qkv.weight", "qkv.bias", 6 * i, 6 * i + 6));
+      }
+    }
+  }
+}
+
+TEST_CASE("roles: an input through hidden layers has a ReLU behind each") {
+  nn::Attention layer(toy(), f64);
+  randomise(layer, 3);
+  const reference::Weights weights(layer);
+  const Tensor x = random_normal({2, 5, 6}, f64, 1);
+  const std::vector<Variable> inputs = inputs_in(layer, Variable(x.to(tested_device())));
+  for (i64 b = 0; b < 2; ++b) {
+    reference::Rows hidden = weights.linear(rows_of(x, b), "gate.0");
+    for (auto& row : hidden) {
+      for (double& value : row) value = std::max(value, 0.0);
+    }
+    check_rows(inputs[1].value(), b, weights.linear(hidden, "gate.1"));
+  }
+}
+
+TEST_CASE("roles: a call knows its layer, its depth, and how many applications there are") {
+  std::vector<std::array<int, 3>> places;
+  const auto placed = [&](const auto& run) {
+    places.clear();
+    Context context = Context::evaluation();
+    context.attending = [&](const AttentionSpec&, const AttentionCall& call,
+                            std::span<const Variable>) {
+      places.push_back({call.layer, call.depth, call.layers});
+    };
+    run(context);
+    return places;
+  };
+  using Places = std::vector<std::array<int, 3>>;
+  const Places layers = {{0, 0, 3}, {1, 0, 3}, {2, 0, 3}};
+  nn::Transformer stack({.attention = toy(), .hidden = 5}, 3, f64);
+  randomise(stack, 3);
+  const Variable x(random_normal({1, 5, 6}, f64, 1).to(tested_device()));
+  CHECK(placed([&](Context& context) { stack(context, x); }) == layers);
+  for (const bool shared : {false, true}) {
+    CAPTURE(shared);
+    UniversalTransformer model({.vocabulary = 7,
+                                .width = 6,
+                                .depth = 3,
+                                .heads = 2,
+                                .length = 5,
+                                .attention = "full",
+                                .shared = shared},
+                               1, f64);
+    randomise(model, 3);
+    const Tensor ids = Tensor::from(std::vector<i64>{1, 2, 3}, {1, 3}).to(tested_device());
+    CHECK(placed([&](Context& context) { model(context, ids); }) ==
+          (shared ? Places{{0, 0, 3}, {0, 1, 3}, {0, 2, 3}} : layers));
+  }
+}
 
 TEST_CASE("roles: a layer makes maps of several layers, parameters, buffers and an output map") {
   nn::Attention same(toy()), wider(toy(":width=4"));
