@@ -7,14 +7,14 @@ namespace weft {
 
 namespace {
 
-// The nats of every row, and the log-sum-exps if `lse` is defined.
-Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& lse) {
+// The nats of every row, and its sums if `sums` is defined.
+Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& sums) {
   const Tensor nats = Tensor::empty(targets.shape(), DType::f64, logits.device());
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
     CrossEntropyKernels<decltype(device), T>::forward(
         device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<i64>(),
-        lse.defined() ? lse.data<T>() : nullptr, nats.data<double>());
+        sums.defined() ? sums.data<T>() : nullptr, nats.data<double>());
   });
   return nats;
 }
@@ -45,8 +45,8 @@ Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& t
   require_real(name, logits);
   const Tensor classes = cross_entropy_targets(name, targets, logits, logits.size(-1));
   saved = {logits.packed(), classes,
-           Tensor::empty(targets.shape(), logits.dtype(), logits.device())};
-  const Tensor nats = forward_rows(saved.logits, classes, saved.lse);
+           Tensor::empty({2, targets.count()}, logits.dtype(), logits.device())};
+  const Tensor nats = forward_rows(saved.logits, classes, saved.sums);
   const Tensor loss = Tensor::empty({}, logits.dtype(), logits.device());
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
@@ -57,13 +57,13 @@ Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& t
 }
 
 std::array<Tensor, 2> CrossEntropy::backward(const Saved& saved, const Tensor& dloss) const {
-  const Tensor &logits = saved.logits, &targets = saved.targets, &lse = saved.lse;
+  const Tensor &logits = saved.logits, &targets = saved.targets;
   const Tensor dlogits = Tensor::empty_like(logits);
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
     CrossEntropyKernels<decltype(device), T>::backward(
         device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<i64>(),
-        lse.data<T>(), dloss.data<T>(), dlogits.data<T>());
+        saved.sums.data<T>(), dloss.data<T>(), dlogits.data<T>());
   });
   return {dlogits, Tensor{}};
 }
@@ -72,7 +72,8 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets) {
   return apply(CrossEntropy{}, logits, Variable(targets));
 }
 
-Tensor cross_entropy_rows(const Tensor& logits, const Tensor& targets) {
+Tensor cross_entropy_rows(const Tensor& given, const Tensor& targets) {
+  const Tensor logits = given.dtype() == DType::bf16 ? given.to(DType::f32) : given;
   require_real(CrossEntropy::name, logits);
   const Tensor classes =
       cross_entropy_targets(CrossEntropy::name, targets, logits, logits.size(-1));

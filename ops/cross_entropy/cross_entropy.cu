@@ -13,10 +13,10 @@ namespace {
 
 template <class T>
 struct NatsOfRow {
-  i64 V;
+  i64 rows, V;
   const T* logits;
   const i64* targets;
-  T* lse;
+  T* sums;  // [2, rows], or null
   double* nats;
 
   template <class Team>
@@ -24,7 +24,7 @@ struct NatsOfRow {
     const T* const x = logits + row * V;
     const TeamRowSum<T> sum = row_sum(team, x, V);
     if (team.rank() != 0) return;
-    if (lse != nullptr) lse[row] = sum.log_sum_exp();
+    if (sums != nullptr) sums[row] = sum.shift, sums[rows + row] = T(1) / sum.z;
     const i64 target = targets[row];
     const double own = 0 <= target && target < V ? static_cast<double>(x[target])
                                                  : std::numeric_limits<double>::quiet_NaN();
@@ -53,7 +53,7 @@ struct NatsBackwardRow {
   i64 rows, V;
   const T* logits;
   const i64* targets;
-  const T *lse, *dloss;
+  const T *sums, *dloss;
   T* dlogits;
 
   template <class Team>
@@ -62,9 +62,9 @@ struct NatsBackwardRow {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const double share = static_cast<double>(*dloss) / static_cast<double>(rows);
     const T factor = static_cast<T>(0 <= target && target < V ? share : nan);
-    const T shift = lse[row];
+    const T shift = sums[row], weight = factor * sums[rows + row];
     for (i64 j = team.rank(); j < V; j += Team::threads) {
-      const T gradient = factor * std::exp(logits[row * V + j] - shift);
+      const T gradient = weight * std::exp(logits[row * V + j] - shift);
       dlogits[row * V + j] = j == target ? gradient - factor : gradient;
     }
   }
@@ -75,8 +75,8 @@ struct NatsBackwardRow {
 template <class Device, class T>
 void CrossEntropyKernels<Device, T>::forward(const Device& device, i64 rows,
                                              i64 V, const T* logits,
-                                             const i64* targets, T* lse, double* nats) {
-  for_rows("cross_entropy", device, rows, V, NatsOfRow<T>{V, logits, targets, lse, nats});
+                                             const i64* targets, T* sums, double* nats) {
+  for_rows("cross_entropy", device, rows, V, NatsOfRow<T>{rows, V, logits, targets, sums, nats});
 }
 
 template <class Device, class T>
@@ -93,9 +93,9 @@ void CrossEntropyKernels<Device, T>::mean(const Device& device, i64 rows, const 
 template <class Device, class T>
 void CrossEntropyKernels<Device, T>::backward(const Device& device, i64 rows,
                                               i64 V, const T* logits,
-                                              const i64* targets, const T* lse,
+                                              const i64* targets, const T* sums,
                                               const T* dloss, T* dlogits) {
-  const NatsBackwardRow<T> each{rows, V, logits, targets, lse, dloss, dlogits};
+  const NatsBackwardRow<T> each{rows, V, logits, targets, sums, dloss, dlogits};
   for_rows("cross_entropy", device, rows, V, each);
 }
 

@@ -14,8 +14,9 @@ struct SoftmaxKernels {
 
 template <class Device, class T>
 struct LogSumExpKernels {
-  static void forward(const Device&, i64 rows, i64 V, const T* x, T* lse);
-  static void backward(const Device&, i64 rows, i64 V, const T* x, const T* lse, const T* dlse,
+  // sums [2, rows]: m, and 1/z or 0 where z is 0.
+  static void forward(const Device&, i64 rows, i64 V, const T* x, T* lse, T* sums);
+  static void backward(const Device&, i64 rows, i64 V, const T* x, const T* sums, const T* dlse,
                        T* dx);
 };
 

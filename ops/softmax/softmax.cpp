@@ -46,13 +46,14 @@ Tensor LogSumExp::forward(Saved& saved, const Tensor& x) const {
   check(name, x);
   Shape shape;
   for (int axis = 0; axis + 1 < x.rank(); ++axis) shape.push_back(x.size(axis));
-  saved = {x.packed(), Tensor::empty(shape, x.dtype(), x.device())};
+  saved = {x.packed(), Tensor::empty({2, shape.count()}, x.dtype(), x.device())};
+  const Tensor lse = Tensor::empty(shape, x.dtype(), x.device());
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    LogSumExpKernels<decltype(device), T>::forward(device, shape.count(), x.size(-1),
-                                                   saved.x.data<T>(), saved.lse.data<T>());
+    LogSumExpKernels<decltype(device), T>::forward(
+        device, shape.count(), x.size(-1), saved.x.data<T>(), lse.data<T>(), saved.sums.data<T>());
   });
-  return saved.lse;
+  return lse;
 }
 
 Tensor LogSumExp::backward(const Saved& saved, const Tensor& dlse) const {
@@ -61,7 +62,7 @@ Tensor LogSumExp::backward(const Saved& saved, const Tensor& dlse) const {
   dispatch(dx, [&](auto device, auto type) {
     using T = decltype(type);
     LogSumExpKernels<decltype(device), T>::backward(device, dlse.count(), dx.size(-1),
-                                                    saved.x.data<T>(), saved.lse.data<T>(),
+                                                    saved.x.data<T>(), saved.sums.data<T>(),
                                                     row_major.data<T>(), dx.data<T>());
   });
   return dx;

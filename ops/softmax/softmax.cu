@@ -47,28 +47,30 @@ struct SoftmaxBackwardRow {
 
 template <class T>
 struct LogSumExpRow {
-  i64 V;
+  i64 rows, V;
   const T* x;
-  T* lse;
+  T *lse, *sums;
 
   template <class Team>
   __device__ void operator()(const Team& team, i64 row) const {
     const TeamRowSum<T> sum = row_sum(team, x + row * V, V);
-    if (team.rank() == 0) lse[row] = sum.log_sum_exp();
+    if (team.rank() != 0) return;
+    lse[row] = sum.log_sum_exp();
+    sums[row] = sum.shift, sums[rows + row] = sum.z == 0 ? T(0) : T(1) / sum.z;
   }
 };
 
 template <class T>
 struct LogSumExpBackward {
-  i64 V;
+  i64 rows, V;
   const T* x;
-  const T* lse;
+  const T* sums;
   const T* dlse;
   T* dx;
 
   __device__ void operator()(i64 i) const {
-    const T l = lse[i / V];
-    dx[i] = dlse[i / V] * std::exp(x[i] - (l == -std::numeric_limits<T>::infinity() ? T(0) : l));
+    const i64 row = i / V;
+    dx[i] = dlse[row] * sums[rows + row] * std::exp(x[i] - sums[row]);
   }
 };
 
@@ -88,14 +90,14 @@ void SoftmaxKernels<Device, T>::backward(const Device& device, i64 rows, i64 V,
 
 template <class Device, class T>
 void LogSumExpKernels<Device, T>::forward(const Device& device, i64 rows, i64 V,
-                                          const T* x, T* lse) {
-  for_rows("log_sum_exp", device, rows, V, LogSumExpRow<T>{V, x, lse});
+                                          const T* x, T* lse, T* sums) {
+  for_rows("log_sum_exp", device, rows, V, LogSumExpRow<T>{rows, V, x, lse, sums});
 }
 
 template <class Device, class T>
 void LogSumExpKernels<Device, T>::backward(const Device& device, i64 rows, i64 V,
-                                           const T* x, const T* lse, const T* dlse, T* dx) {
-  for_elements("log_sum_exp", device, rows * V, LogSumExpBackward<T>{V, x, lse, dlse, dx});
+                                           const T* x, const T* sums, const T* dlse, T* dx) {
+  for_elements("log_sum_exp", device, rows * V, LogSumExpBackward<T>{rows, V, x, sums, dlse, dx});
 }
 
 template struct SoftmaxKernels<Cuda, float>;

@@ -42,17 +42,20 @@ void SoftmaxKernels<Device, T>::backward(const Device&, i64 rows, i64 V, const T
 }
 
 template <class Device, class T>
-void LogSumExpKernels<Device, T>::forward(const Device&, i64 rows, i64 V, const T* x, T* lse) {
-  each_row(rows, V,
-           [=](i64 row) { lse[row] = static_cast<T>(row_sum(x + row * V, V).log_sum_exp()); });
+void LogSumExpKernels<Device, T>::forward(const Device&, i64 rows, i64 V, const T* x, T* lse,
+                                          T* sums) {
+  each_row(rows, V, [=](i64 row) {
+    const RowSum<T> sum = row_sum(x + row * V, V);
+    lse[row] = static_cast<T>(sum.log_sum_exp());
+    sums[row] = sum.shift, sums[rows + row] = static_cast<T>(sum.z == 0 ? 0 : 1 / sum.z);
+  });
 }
 
 template <class Device, class T>
-void LogSumExpKernels<Device, T>::backward(const Device&, i64 rows, i64 V, const T* x, const T* lse,
-                                           const T* dlse, T* dx) {
+void LogSumExpKernels<Device, T>::backward(const Device&, i64 rows, i64 V, const T* x,
+                                           const T* sums, const T* dlse, T* dx) {
   each_row(rows, V, [=](i64 row) {
-    const bool empty = lse[row] == -std::numeric_limits<T>::infinity();
-    const Pack<T> shift(empty ? 0 : lse[row]), factor(dlse[row]);
+    const Pack<T> shift(sums[row]), factor(dlse[row] * sums[rows + row]);
     const auto gradient = [=](Pack<T> v) { return factor * exp(v - shift); };
     map<T>(V, dx + row * V, gradient, x + row * V);
   });
