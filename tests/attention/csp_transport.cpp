@@ -108,6 +108,18 @@ TEST_CASE("csp: sinkhorn tends to the permutation as its temperature falls") {
   CHECK(before < 1e-3);
 }
 
+TEST_CASE("csp: a sharp plan is as exact in f32 as a soft one") {
+  const Tensor v = normal({2, 16, 1, 4}, 7).to(DType::f32), wide = v.to(DType::f64);
+  for (const char* temperature : {"1", "0.01", "0.0001"}) {
+    CAPTURE(temperature);
+    const std::string spec = fmt::format("csp:sinkhorn=3,group=8,temperature={}", temperature);
+    const Run got = attended_run(spec, {v}), wanted = attended_run(spec, {wide});
+    CHECK(got.outputs[0].dtype() == DType::f32);
+    CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f32);
+    CHECK(relative_error(got.gradients[0], wanted.gradients[0]) <= tolerance::forward_f32);
+  }
+}
+
 TEST_CASE("csp: sinkhorn keeps the sum of every group; a high temperature leaves its mean") {
   const Tensor v = normal({2, 20, 2, 3}, 5);
   const auto means = [](const Tensor& x) {

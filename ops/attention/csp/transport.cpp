@@ -4,12 +4,15 @@
 
 #include <array>
 
+#include "ops/cast/cast.h"
 #include "ops/cumulative_sum/cumulative_sum.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
 
 namespace weft {
 namespace {
+
+bool is_sharp(const CspTransport& transport) { return transport.temperature < 0.1; }
 
 // The number of samples of each of n groups, [B n] i64, on the device of the lengths, without
 // waiting; undefined if all have `group`.
@@ -29,8 +32,10 @@ Tensor lengths_of_groups(const Tensor& lengths, const Tensor& u, i64 n, i64 grou
 
 }  // namespace
 
-Variable csp_transport(const CspTransport& transport, const Variable& u, i64 group,
+Variable csp_transport(const CspTransport& transport, const Variable& given, i64 group,
                        const Tensor& lengths, PotentialsFunction attention) {
+  const DType type = given.value().dtype();
+  const Variable u = is_sharp(transport) ? cast(given, DType::f64) : given;
   const i64 B = u.size(0), N = u.size(1), C = u.size(2);
   const i64 n = (N + group - 1) / group, missing = n * group - N;
   Variable whole = u;
@@ -47,13 +52,14 @@ Variable csp_transport(const CspTransport& transport, const Variable& u, i64 gro
                             .lengths = counts,
                             .query_lengths = counts};
   const Variable out = attention(call, reference, samples, samples);
-  const Variable inside = slice(reshape(out, {B, n * group, C}), 1, 0, N);
+  const Variable inside = cast(slice(reshape(out, {B, n * group, C}), 1, 0, N), type);
   // A copy, without the padding of the last group.
   return missing > 0 ? concatenate(std::array{inside}, 1) : inside;
 }
 
 AttentionCost csp_transport_cost(const CspTransport& transport, i64 B, i64 N, i64 C, i64 group,
                                  DType type) {
+  if (is_sharp(transport)) type = DType::f64;
   const i64 n = (N + group - 1) / group;
   const AttentionSizes sizes{.B = B * n, .N = group, .S = group, .H = C, .E = 1, .M = 1};
   AttentionCost cost = potentials_cost(sizes, 2 * transport.steps, false, type);

@@ -19,6 +19,9 @@
 // half steps. So forward and backward are those of ops/attention/engines/pairs/potentials.h, whose
 // τ is 1/τ here. With lengths the option `groups` is refused: give `group`.
 //
+// In f32 a rounding of Z is a relative one of 2⁻²⁴ |u u'| / τ in T, and the gradient has another
+// 1/τ: below τ = 0.1 all of it is computed in f64, and rounded once.
+//
 // Saved: u, and 2t potentials for every sample. Time is N G C times t + 2 products forward and
 // 3t + 5 backward, where csp has N C log G.
 #pragma once
