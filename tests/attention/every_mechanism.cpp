@@ -124,6 +124,17 @@ TEST_CASE("every mechanism: f32 against f64" * not_sanitized()) {
 // errors, which in the norm are less than those 2⁻⁸, or twice that. "pairs: bf16 is f64 …" bounds
 // elements. The divisors of scans may be small, and their gradients are differences of numbers of
 // that size: "scan: bf16 is f64 …" bounds them.
+TEST_CASE("every mechanism: the definition takes inputs of any type") {
+  if (few_on_device()) return;  // it runs on the CPU
+  for (const Sample& sample :
+       samples({.B = 4, .N = 6, .S = 6, .H = 2, .E = 4, .M = 4}, DType::f32)) {
+    CAPTURE(sample.text);
+    CHECK(sample.defined().outputs[0].dtype() == DType::f32);
+    const Sample narrow = sample.with(sample.stored_in(DType::bf16));
+    CHECK(narrow.defined().outputs[0].dtype() == DType::bf16);
+  }
+}
+
 TEST_CASE("every mechanism: bf16 is f32 of the same numbers, rounded once") {
   const ThreadsOf one(1);
   for (const Sample& sample :

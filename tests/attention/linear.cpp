@@ -17,6 +17,15 @@ TEST_CASE("linear: the last causal row sees what every row of the full form sees
   }
 }
 
+TEST_CASE("linear: gradients where a feature's argument is 0 are those of the definition") {
+  const QueryKeyValue in(1, 8, 8, 2, 4, 3);
+  const std::vector<Tensor> inputs{Tensor::zeros(in.q.shape(), DType::f64), in.k, in.v};
+  const Run got = attended_run("linear", inputs), wanted = defined_run("linear", inputs);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
+  }
+}
+
 TEST_CASE("linear: keys that are all the same give the mean of the values") {
   const QueryKeyValue in(1, 80, 80, 2, 4, 3);
   const Tensor k = in.k.slice(1, 0, 1).expand(in.k.shape()).clone();

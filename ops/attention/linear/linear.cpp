@@ -41,7 +41,7 @@ Variable row_maximum(const Variable& x) {
   Shape shape = x.shape();
   const i64 width = x.size(-1);
   shape[shape.rank() - 1] = 1;
-  const std::vector<double> values = x.value().to_vector<double>();
+  const std::vector<double> values = x.value().to(DType::f64).to_vector<double>();
   std::vector<i64> index;
   for (auto row = values.begin(); row != values.end(); row += width) {
     index.push_back(std::max_element(row, row + width) - row);
@@ -51,7 +51,8 @@ Variable row_maximum(const Variable& x) {
 
 Variable features(Feature feature, bool query, const Variable& x) {
   switch (feature) {
-    case Feature::elu: return add(relu(x), exp(scale(relu(scale(x, -1)), -1)));
+    case Feature::elu:
+      return add(elu(x), Tensor::full({}, 1, x.value().dtype()));
     case Feature::relu: return relu(x);
     default: return exp(query ? sub(x, row_maximum(x)) : x);
   }

@@ -152,7 +152,7 @@ Variable exponents_of(const Variable& u, const Variable& x) {
 
 // The largest of every row of x [B, H, L, F], [B, H, L].
 Tensor row_maxima(const Tensor& x) {
-  const std::vector<double> values = x.to_vector<double>();
+  const std::vector<double> values = x.to(DType::f64).to_vector<double>();
   std::vector<double> most;
   for (auto row = values.begin(); row != values.end(); row += x.size(3)) {
     most.push_back(*std::max_element(row, row + x.size(3)));
