@@ -19,8 +19,9 @@
 //
 //     s_i = x_i + q s_{i−1} − q^t x_{i−t},   y_i = Σ_k c_k s_{k,i}
 //
-// The last term of s exists only with a truncation: it removes what is t steps old. The future is
-// the same from the last position to the first.
+// The last term of s exists only with a truncation: it removes what is t steps old, up to its
+// rounding, and a NaN or an infinity never. The future is the same from the last position to the
+// first.
 //
 // Backward. x_j reaches y_i through κ_{i−j}, so that dx is the average of dy in the other
 // direction:

@@ -26,7 +26,9 @@
 // c is the largest u of the keys that query i sees, so it is one for all without `causal` and
 // monotonic in i otherwise. When it rises the sums are rescaled, and the 10⁻⁴ of the keys is summed
 // separately: the last causal row is that of the full form, and nothing depends on the future.
-// hyperbolic subtracts the largest exponents, which cancel.
+// hyperbolic subtracts the largest exponents, which cancel, and adds nothing: where all products of
+// a query's features and the keys' underflow, its row is 0/0. In f32 with E = 64 that begins with
+// numbers q' and k' of deviation 10; the softmax form has no such limit.
 //
 // Both maxima are reported as `query_max` [B, H, N] and `key_max` [B, H, N], or [B, H, 1] without
 // `causal`, and can be given. With relu they are 0 and have no effect.
