@@ -116,7 +116,11 @@ TEST_CASE("ab: what it cannot compare") {
   CHECK(ab(program, program, {"--runs", "5"}).status == 2);
   const std::string silent = script(folder, "silent", "");
   CHECK(contains(ab(silent, program).err, "measured nothing"));
-  const ProgramRun unknown = run_program(WEFT_SOURCE_ROOT "/bench/ab", {"no-such-commit"});
+  // It builds nothing before it knows the commit.
+  script(folder, "ninja", "exit 1\n");
+  const ProgramRun unknown =
+      run_program("env", {"PATH=" + folder.path() + ":" + std::getenv("PATH"),
+                          WEFT_SOURCE_ROOT "/bench/ab", "no-such-commit"});
   CHECK(contains(unknown.err, "there is no commit 'no-such-commit'"));
   CHECK(unknown.status == 1);
 }
