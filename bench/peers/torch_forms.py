@@ -4,7 +4,9 @@
     python3 bench/peers/torch_forms.py '{"mechanism": "local", "context": 9, "temperature": 0,
         "causal": true}'
 
-says how far each form, not compiled, is from the definition over N x N, one JSON object a line.
+says how far each form, not compiled, is from the definition over N x N, one JSON object a line: of
+full, the patterns, the features, linformer and synthesizer (given its scores by position). The forms
+of the others are those of torch_mechanisms.py, which torch_export.py compares with weft.
 """
 import functools
 import json
@@ -425,21 +427,15 @@ def check(spec, length):
         parameter.data.normal_()
     if "seed" in dict(module.named_parameters()):
         module.seed.data.zero_()
-    if is_block(spec):
-        own = dict(module.named_parameters())
-        inputs = [x] + [own[name] for name in block_shapes(spec, model["width"], length)]
-    elif spec["mechanism"] == "synthesizer":
+    if spec["mechanism"] == "synthesizer":
         inputs = module.inputs(x)
     else:
         inputs = [module.split(part) for name, projection in module.named_children()
                   if name.startswith("qkv") for part in projection(x).chunk(3, -1)]
     if spec["mechanism"] == "performer":
         inputs.append(module.omega)
-    inputs += [p for name, p in module.named_parameters()
-               if name.startswith(("proj_", "sort_", "null_"))]
-    if is_block(spec):
-        exact = module(x, 0)
-    elif spec["mechanism"] in FEATURES:
+    inputs += [p for name, p in module.named_parameters() if name.startswith("proj_")]
+    if spec["mechanism"] in FEATURES:
         torch_features.CHUNK = 64  # several, the last of them short
         exact = by_pairs(spec, *inputs)
     else:
