@@ -9,6 +9,14 @@ class Refusal(Exception):
     """A mistake in the input, told in one line."""
 
 
+def pyplot():
+    """matplotlib's, which draws into files."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plots
+    return plots
+
+
 def spread(positions, gap, least=-math.inf, most=math.inf):
     """The positions, moved apart by at least the gap, about as near to their places as can be; from
     `least` to `most`, where these have room for all."""

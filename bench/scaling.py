@@ -11,7 +11,7 @@ import math
 import re
 from pathlib import Path
 
-from drawing import COLOURS, Refusal, save, spread
+from drawing import COLOURS, Refusal, pyplot, save, spread
 
 BASELINE, BASELINE_COLOUR = "full", "#000000"
 DASHES = ["-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.4, 1.2, 1.4)), (0, (2.6, 1.2))]
@@ -192,12 +192,10 @@ def draw(files, outputs):
     devices = [device for file in files for device in read_curves(file)]
     if not devices:
         raise Refusal(f"{', '.join(files)}: no rows to draw")
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    plots = pyplot()
 
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    matplotlib.rcParams["svg.hashsalt"] = "weft"  # the same picture, the same bytes
+    plots.rcParams["svg.fonttype"] = "none"
+    plots.rcParams["svg.hashsalt"] = "weft"  # the same picture, the same bytes
     names = []
     for device in devices:
         names += [c["name"] for c in drawn_of(device["curves"]) if c["name"] not in names]
@@ -206,7 +204,7 @@ def draw(files, outputs):
     heights = [max(PANEL_INCHES, LINE_INCHES * max(len(column[row][3]) for column in columns))
                for row in range(len(columns[0]))]
     pitch = COLUMN_INCHES + NAMES_INCHES + 0.7
-    figure, grid = pyplot.subplots(
+    figure, grid = plots.subplots(
         len(heights), len(devices), squeeze=False, figsize=(pitch * len(devices), 1.4 * sum(heights)),
         gridspec_kw={"height_ratios": heights, "left": 0, "bottom": 0, "top": 1, "hspace": 0.33,
                      "right": 1 - NAMES_INCHES / (pitch * len(devices)),
