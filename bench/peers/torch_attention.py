@@ -14,15 +14,11 @@ until its input ends. bench/peer.h describes the lines. Masks are made, and func
 the time is taken.
 """
 import argparse
-import ctypes
 import json
-import os
 import sys
 import time
 
-# These pin OpenBLAS to the kernels or the cache of another CPU, and can halve its speed.
-os.environ.pop("OPENBLAS_CORETYPE", None)
-os.environ.pop("OPENBLAS_L2_SIZE", None)
+from torch_process import C_LIBRARY, keep_freed_memory, wait  # before torch
 
 
 def say(record):
@@ -37,7 +33,6 @@ except ImportError as missing:
     say({"error": f"not installed for {sys.executable} ({missing})"})
     sys.exit(0)
 
-C_LIBRARY = ctypes.CDLL(None)
 MOST_RUNS = 1000  # of a measurement, as in attention_bench
 
 
@@ -84,11 +79,6 @@ class PeakOfProcess:
         return None if self.before is None else max(0, self.resident("VmHWM") - self.before)
 
 
-def wait(options):
-    if options.device == "cuda":
-        torch.cuda.synchronize()
-
-
 def one_pass(function, inputs, dout, options):
     """Seconds of forward and of backward; without a gradient of the output of forward alone."""
     for x in inputs:
@@ -132,14 +122,6 @@ def measure(spec, form, length, options):
         both = list(map(sum, passes))
         row.update(p10_ms=1e3 * quantile(both, 0.1), p90_ms=1e3 * quantile(both, 0.9))
     return {**row, "peak_bytes": peak_bytes}
-
-
-def keep_freed_memory():
-    """Has glibc keep what is freed: taking large blocks again costs page faults."""
-    trim_threshold, mmap_max = -1, -4  # <malloc.h>
-    if hasattr(C_LIBRARY, "mallopt"):
-        C_LIBRARY.mallopt(trim_threshold, -1)
-        C_LIBRARY.mallopt(mmap_max, 0)
 
 
 def main():

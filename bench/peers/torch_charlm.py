@@ -8,6 +8,7 @@ object a line; README.md says what the keys mean.
 import math
 
 import torch_step as bench  # first: it prepares the environment, and says where PyTorch is not
+from torch_process import keep_freed_memory
 
 import torch
 import torch.nn.functional as F
@@ -175,7 +176,7 @@ def main(description, presets, vocabulary, width, steps, warmup):
                         help="leave the C library's allocator as it is")
     options = parser.parse_args()
     if not options.default_malloc:
-        bench.keep_freed_memory()
+        keep_freed_memory()
     bench.prepare(options)
     if options.attention == "fused" and not bench.HAS_FUSED:
         parser.error(f"PyTorch {torch.__version__} has no fused attention; 2.0 or later has")

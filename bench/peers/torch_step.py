@@ -1,16 +1,12 @@
 """What the twins of `bench/train_bench` in PyTorch share: options, timing, report."""
 import argparse
-import ctypes
 import json
-import os
 import pathlib
 import statistics
 import sys
 import time
 
-# These pin OpenBLAS to the kernels or the cache of another CPU, and can halve its speed.
-os.environ.pop("OPENBLAS_CORETYPE", None)
-os.environ.pop("OPENBLAS_L2_SIZE", None)
+from torch_process import wait  # before torch
 
 try:
     import torch
@@ -42,16 +38,6 @@ def parser_of(description, presets, batch, steps, warmup):
     return parser
 
 
-def keep_freed_memory():
-    """Has glibc keep what is freed. By default it gives large blocks back to the system, and taking
-    them again costs page faults: some 5 to 15 % of a step, another share in each run."""
-    trim_threshold, mmap_max = -1, -4  # <malloc.h>
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(trim_threshold, -1)
-        libc.mallopt(mmap_max, 0)
-
-
 def prepare(options):
     """Threads and device as the options have them, and the rate of the matrix library."""
     torch.set_num_threads(options.threads)
@@ -65,12 +51,6 @@ def as_wanted(loss, options):
     """The loss, compiled if that is wanted; on a GPU with CUDA graphs."""
     mode = "reduce-overhead" if options.device == "cuda" else None
     return torch.compile(loss, mode=mode) if options.compile else loss
-
-
-def wait(options):
-    """A step on a GPU is over when the GPU is."""
-    if options.device == "cuda":
-        torch.cuda.synchronize()
 
 
 def gemm_gflops(options, repeats=5):

@@ -6,6 +6,7 @@ The twin of weft's train_bench for the cifar10 presets: the same model (Yuan & X
 object a line; README.md says what the keys mean.
 """
 import torch_step as bench  # first: it prepares the environment, and says where PyTorch is not
+from torch_process import keep_freed_memory
 
 import torch
 import torch.nn.functional as F
@@ -116,7 +117,7 @@ def measure(preset, fused, options):
 def main():
     parser = bench.parser_of(__doc__.split("\n")[0], PRESETS, BATCH, steps=8, warmup=2)
     options = parser.parse_args()
-    bench.keep_freed_memory()
+    keep_freed_memory()
     bench.prepare(options)
     for preset in PRESETS if options.preset == "all" else [options.preset]:
         forms = [False, True] if PRESETS[preset][0] == "full" and bench.HAS_FUSED else [False]
