@@ -147,6 +147,11 @@ def cell(values):
     return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
 
 
+def markdown(heads, rows):
+    """A table of cells, which are texts; without a newline at its end."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
+
+
 def parameters(options, table, row):
     folder = options.out / row.preset / f"seed-{options.seeds.split(',')[0]}"
     command = [program(options, table.app), "info", "--checkpoint", str(folder), "--json"]
@@ -189,8 +194,7 @@ def run(table):
     heads = ["model", "parameters", table.unit, "time"]
     for _, heading in table.figures:
         heads += [heading, "published"]
-    markdown = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    results = []
+    rows, results = [], []
     for row in table.rows:
         if row.preset not in wanted:
             continue
@@ -200,7 +204,7 @@ def run(table):
         cells = [row.name, f"{count:,}", f"{max(r[table.unit] for r in runs):,}", f"{minutes:.1f} min"]
         for (key, _), published in zip(table.figures, row.published):
             cells += [cell([r["test"][key] for r in runs]), str(published)]
-        markdown.append("| " + " | ".join(cells) + " |")
+        rows.append(cells)
         results.append({"preset": row.preset, "parameters": count, "runs": runs,
                         "published": dict(zip([key for key, _ in table.figures], row.published))})
         settings = (table.small if options.small else []) + options.more
@@ -208,7 +212,7 @@ def run(table):
             f"the paper's {table.epochs} {table.unit} at most"
         text = "\n".join([f"**{table.title}.** {table.source} Here: {share}, seeds {options.seeds}"
                           + (f", {' '.join(settings)}" if settings else "") + ".", *table.notes, "",
-                          *markdown, ""])
+                          markdown(heads, rows), ""])
         (options.out / "table.md").write_text(text)
         commit = ", ".join(sorted({r["commit"] for done in results for r in done["runs"]}))
         (options.out / "table.json").write_text(json.dumps(

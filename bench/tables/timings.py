@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from papers import ROOT, markdown
 
 
 def count(text):
@@ -60,9 +60,7 @@ def where(row):
 
 
 def write(options, title, heads, cells, data):
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    lines += ["| " + " | ".join(row) + " |" for row in cells]
-    text = "\n".join([title, "", *lines, ""])
+    text = "\n".join([title, "", markdown(heads, cells), ""])
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "table.md").write_text(text)
     (options.out / "table.json").write_text(json.dumps(data, indent=1) + "\n")
