@@ -39,6 +39,17 @@ std::string today() {  // of UTC
   return text;
 }
 
+// OpenBLAS reads its variables when it is loaded: the program restarts itself without them.
+void drop_library_pins(char** argv) {
+  constexpr const char* pins[] = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"};
+  bool pinned = false;
+  for (const char* const pin : pins) {
+    pinned = pinned || std::getenv(pin) != nullptr;
+    unsetenv(pin);
+  }
+  if (pinned) execv("/proc/self/exe", argv);
+}
+
 }  // namespace
 
 double steady_seconds() {
@@ -49,16 +60,6 @@ double processor_seconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
-
-void drop_library_pins(char** argv) {
-  constexpr const char* pins[] = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"};
-  bool pinned = false;
-  for (const char* const pin : pins) {
-    pinned = pinned || std::getenv(pin) != nullptr;
-    unsetenv(pin);
-  }
-  if (pinned) execv("/proc/self/exe", argv);
 }
 
 Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double seconds,
@@ -75,17 +76,17 @@ Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double 
   return quantiles(std::move(times));
 }
 
-nlohmann::ordered_json machine(Device device) {
-  nlohmann::ordered_json json = {{"weft", WEFT_VERSION},
-                                 {"commit", commit},
-                                 {"date", today()},
-                                 {"library", library_hash},
-                                 {"tests", tests_of_this_library()},
-                                 {"isa", hwy::TargetName(HWY_STATIC_TARGET)},
-                                 {"matmul", matmul_library()},
-                                 {"threads", threads()},
-                                 {"device", "cpu"},
-                                 {"processor", processor()}};
+Row machine(Device device) {
+  Row json = {{"weft", WEFT_VERSION},
+              {"commit", commit},
+              {"date", today()},
+              {"library", library_hash},
+              {"tests", tests_of_this_library()},
+              {"isa", hwy::TargetName(HWY_STATIC_TARGET)},
+              {"matmul", matmul_library()},
+              {"threads", threads()},
+              {"device", "cpu"},
+              {"processor", processor()}};
   if (device != Device{}) {
     json["device"] = cuda_devices().all.at(static_cast<std::size_t>(device.index)).name;
   }

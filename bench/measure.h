@@ -12,6 +12,9 @@
 
 namespace weft::bench {
 
+// A measurement and what it is of: its keys keep their order.
+using Row = nlohmann::ordered_json;
+
 // Seconds since some fixed moment. Measurements get it as an argument; tests pass one that they
 // set.
 using Clock = std::function<double()>;
@@ -19,11 +22,8 @@ double steady_seconds();
 // The processor time of this process: on a busy machine the fairer measure of one thread.
 double processor_seconds();
 
-// Environment variables can pin OpenBLAS to the core type or the cache of another processor, and
-// the library reads them when it is loaded: the program restarts itself without them.
-void drop_library_pins(char** argv);
-
-// run_main() of a benchmark: without those variables.
+// run_main() of a benchmark: without the environment variables that can pin OpenBLAS to the core
+// type or the cache of another processor.
 int run_bench(const char* name, int (*f)(int, char**), int argc, char** argv);
 
 // Calls f `warm_up` times unmeasured, then until at least `runs` runs and `seconds` seconds have
@@ -33,6 +33,6 @@ Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double 
 
 // version, commit, ISA, library, processor, threads, device, and whether the tests of this library
 // passed (bench/stamp.h): a part of every row.
-nlohmann::ordered_json machine(Device device = {});
+Row machine(Device device = {});
 
 }  // namespace weft::bench

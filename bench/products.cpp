@@ -121,7 +121,7 @@ int products_main(int argc, char** argv) {
       .show_default();
   if (const auto status = app.parse(argc, argv)) return *status;
   set_threads(1);
-  nlohmann::ordered_json facts = machine();
+  Row facts = machine();
   if (!json) {
     fmt::print("{}\n{:<38}{:<8} {:>8} {:>8} {:>6} {:>9} {:>6}\n", matmul_library(), "GFLOP/s", "",
                "f32", "bf16", "ratio", "prepared", "ratio");
@@ -129,7 +129,7 @@ int products_main(int argc, char** argv) {
   const auto print = [&](const char* of, const char* product, double f32, double bf16,
                          double prepared) {
     if (json) {
-      nlohmann::ordered_json row = facts;
+      Row row = facts;
       row.update({{"of", of}, {"product", product}, {"f32_gflops", f32}, {"bf16_gflops", bf16}});
       if (prepared > 0) row["prepared_gflops"] = prepared;
       return fmt::print("{}\n", row.dump());

@@ -14,11 +14,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/measure.h"
 #include "runtime/types.h"
 
 namespace weft::bench {
-
-using Row = nlohmann::ordered_json;
 
 constexpr int results_format = 1;
 

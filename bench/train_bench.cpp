@@ -68,7 +68,7 @@ struct Options {
   double seconds = 3, rate = 0;  // rate: of the machine's products, operations a second
 };
 
-nlohmann::ordered_json row(const Subject& subject, const Task& task, const Options& options) {
+Row row(const Subject& subject, const Task& task, const Options& options) {
   CachingAllocator& memory = allocator(options.device);
   memory.reset_peak();  // of the ceiling's product, and of the row before
   const std::vector<NamedParameter>& parameters = task.parameters;
@@ -112,9 +112,9 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   const double ceiling = options.rate * units * ranks().size() / work;
   const auto traffic = gradient ? gradient->traffic() : GradientSum::Traffic{};
   const MemoryCounts counts = memory.counts();
-  nlohmann::ordered_json later = nullptr;  // where fewer than three steps ran
+  Row later = nullptr;  // where fewer than three steps ran
   if (early) later = counts.system_allocations - *early;
-  nlohmann::ordered_json json = machine(options.device);
+  Row json = machine(options.device);
   json.update({{"preset", subject.preset},
                {"attention", subject.attention},
                {"precision", options.precision},
@@ -159,8 +159,8 @@ SomeSettings settings_of(SomeSettings settings, const Options& options) {
 
 // A step of a language model; task(model) is its training.
 template <class SomeSettings, class NewModel, class NewTask>
-nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Options& options,
-                                    const NewModel& new_model, const NewTask& new_task) {
+Row language_row(SomeSettings settings, bool bare, const Options& options,
+                 const NewModel& new_model, const NewTask& new_task) {
   UniversalTransformerConfig& m = settings.model;
   if (bare) {
     m.attention_dropout = m.residual_dropout = m.output_dropout = 0;
@@ -174,7 +174,7 @@ nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Opti
              task, options);
 }
 
-nlohmann::ordered_json charlm_row(const std::string& name, bool bare, const Options& options) {
+Row charlm_row(const std::string& name, bool bare, const Options& options) {
   const charlm::Settings settings = settings_of(charlm::preset(name), options);
   const Text text = load_text("builtin", "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), settings.model.length);
@@ -185,7 +185,7 @@ nlohmann::ordered_json charlm_row(const std::string& name, bool bare, const Opti
 }
 
 // On random pieces, like vision's pictures: the data does not change the time of a step.
-nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Options& options) {
+Row wordlm_row(const std::string& name, bool bare, const Options& options) {
   const wordlm::Settings settings = settings_of(wordlm::preset(name), options);
   std::mt19937 generator(1);
   std::uniform_int_distribution<std::int32_t> piece(
@@ -201,7 +201,7 @@ nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Opti
 }
 
 // On pictures that are drawn: their content does not change the time of a step.
-nlohmann::ordered_json vision_row(const std::string& name, const Options& options) {
+Row vision_row(const std::string& name, const Options& options) {
   vision::Settings settings = settings_of(vision::preset(name), options);
   settings.validation = settings.batch;
   const vision::Model model = vision::new_model(settings);
@@ -217,7 +217,7 @@ nlohmann::ordered_json vision_row(const std::string& name, const Options& option
       task, options);
 }
 
-void print(const nlohmann::ordered_json& result, bool json) {
+void print(const Row& result, bool json) {
   if (json) {
     fmt::print("{}\n", result.dump());
   } else {
@@ -250,14 +250,14 @@ std::vector<std::string> presets_of(const std::string& wanted) {
   return wanted == "all" ? charlm::presets() : std::vector{wanted};
 }
 
-nlohmann::ordered_json preset_row(const std::string& name, bool bare, const Options& options) {
+Row preset_row(const std::string& name, bool bare, const Options& options) {
   if (is_of_pictures(name)) return vision_row(name, options);
   if (is_among(wordlm::presets(), name)) return wordlm_row(name, bare, options);
   return charlm_row(name, bare, options);
 }
 
 // The first row that this program prints for `words`, on so many ranks.
-nlohmann::json row_of_ranks(int count, const std::vector<std::string>& words) {
+Row row_of_ranks(int count, const std::vector<std::string>& words) {
   std::string command = "OMP_NUM_THREADS=1 ";
   if (count > 1) {
     command += fmt::format(
@@ -272,7 +272,7 @@ nlohmann::json row_of_ranks(int count, const std::vector<std::string>& words) {
   std::string said;
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
   require(pclose(pipe) == 0, "{}: failed", command);
-  return nlohmann::json::parse(said.substr(0, said.find('\n')));
+  return Row::parse(said.substr(0, said.find('\n')));
 }
 
 // The words of the command line that a run of the comparison takes as they are.
@@ -292,7 +292,7 @@ std::vector<std::string> shared_words(int argc, char** argv) {
 void compare_ranks(int count, const std::string& preset, i64 batch,
                    const std::vector<std::string>& shared, bool json) {
   std::vector<double> ratios;
-  nlohmann::json one, several;
+  Row one, several;
   const auto row = [&](int ranks) {
     std::vector<std::string> words = {"--preset",  preset, "--batch", std::to_string(ranks * batch),
                                       "--seconds", "0",    "--json"};
@@ -300,9 +300,7 @@ void compare_ranks(int count, const std::string& preset, i64 batch,
     words.insert(words.end(), shared.begin(), shared.end());
     return row_of_ranks(ranks, words);
   };
-  const auto number = [](const nlohmann::json& row, const char* name) {
-    return row[name].get<double>();
-  };
+  const auto number = [](const Row& row, const char* name) { return row[name].get<double>(); };
   for (int turn = 0; turn < 3; ++turn) {
     one = row(1), several = row(count);
     ratios.push_back(number(several, "tokens_per_second") / number(one, "tokens_per_second"));

@@ -341,7 +341,7 @@ void print_matrix(const Options& o, const Scores& scores) {
 }
 
 void write_json(const Options& o, const Scores& scores) {
-  nlohmann::ordered_json json = machine();
+  Row json = machine();
   json["steps"] = o.steps, json["batch"] = o.batch, json["length"] = o.length;
   json["width"] = o.width, json["heads"] = o.heads, json["layers"] = o.layers;
   json["seeds"] = o.seeds;
