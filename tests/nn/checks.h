@@ -49,10 +49,10 @@ std::vector<Variable> parameter_variables(Module& module) {
   return all;
 }
 
-// gradcheck of f(inputs) with respect to the inputs and every parameter of the module.
+// The gradients of f(inputs) by the inputs and every parameter of the module.
 template <class Module>
-GradientError gradcheck_module(Module& module, const Differentiable& f, std::vector<Tensor> inputs,
-                               i64 elements = 60) {
+void check_gradients_of(Module& module, const Differentiable& f, std::vector<Tensor> inputs,
+                        i64 elements = 60) {
   const std::size_t count = inputs.size();
   const std::vector<Variable> originals = parameter_variables(module);
   for (const Variable& p : originals) inputs.push_back(p.value().clone());
@@ -63,7 +63,7 @@ GradientError gradcheck_module(Module& module, const Differentiable& f, std::vec
   const ThreadsOf alone(1);  // passes are tiny: more threads cost more than they save
   const GradientError error = tested_gradients(with_parameters, inputs, 1, 1e-6, elements);
   set_parameters(module, originals);
-  return error;
+  CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
 }
 
 inline Tensor random_ids(const Shape& shape, i64 vocabulary, std::uint64_t seed) {
@@ -82,9 +82,7 @@ inline void check_gradients_of(nn::Attention& layer, double deviation = 0.4) {
     Context context(true, 5, 1);
     return std::vector<Variable>{layer(context, v[0])};
   };
-  const GradientError error =
-      gradcheck_module(layer, trained, {random_normal({2, 5, 6}, DType::f64, 1)});
-  CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+  check_gradients_of(layer, trained, {random_normal({2, 5, 6}, DType::f64, 1)});
 }
 
 }  // namespace weft

@@ -11,10 +11,9 @@ namespace {
 template <class Module>
 void check_gradients(Module module, const Shape& input) {
   randomise(module, 5);
-  const GradientError error = gradcheck_module(
+  check_gradients_of(
       module, [&](std::span<const Variable> v) { return std::vector<Variable>{module(v[0])}; },
       {random_normal(input, DType::f64, 8)});
-  CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
 }
 
 }  // namespace
@@ -37,13 +36,12 @@ TEST_CASE(
     nn::LayerNorm norm(6, DType::f64);
     randomise(norm, 5);
     const Residual options{.dropout_on = dropout_on, .dropout = 0.3, .random = {7, 1, 2}};
-    const GradientError error = gradcheck_module(
+    check_gradients_of(
         norm,
         [&](std::span<const Variable> v) {
           return std::vector<Variable>{norm(v[0], v[1], options)};
         },
         {random_normal({2, 3, 6}, DType::f64, 1), random_normal({2, 3, 6}, DType::f64, 2)});
-    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
   }
 }
 
@@ -55,9 +53,8 @@ TEST_CASE("embedding layer: rows of the table, and their gradient") {
   const std::vector<double> table = layer.table.value().to_vector<double>();
   const std::vector<std::size_t> expected{4, 0, 4, 2};
   for (std::size_t i = 0; i < 12; ++i) CHECK(rows[i] == table[3 * expected[i / 3] + i % 3]);
-  const GradientError error = gradcheck_module(
+  check_gradients_of(
       layer, [&](std::span<const Variable>) { return std::vector<Variable>{layer(ids)}; }, {});
-  CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
 }
 
 TEST_CASE("dropout layer: in training only, drawn by seed and step") {

@@ -117,14 +117,13 @@ TEST_CASE("sequence classifier: gradients by every parameter, with dropout") {
     SequenceClassifier model(tiny_classifier("full", together), 3, f64);
     randomise(model, 5);
     const Tensor symbols = random_ids({4, 11}, 16, 4), lengths = lengths_of({11, 6, 1, 8});
-    const GradientError error = gradcheck_module(
+    check_gradients_of(
         model,
         [&](std::span<const Variable>) {
           Context context(true, 5, 1);
           return std::vector<Variable>{model(context, symbols, lengths)};
         },
         {}, 20);
-    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
   }
 }
 
