@@ -7,6 +7,7 @@
 
 #include "autograd/tape.h"
 #include "runtime/cuda/device.h"
+#include "runtime/random.h"
 
 namespace weft {
 namespace {
@@ -164,6 +165,15 @@ std::vector<Tensor> in_type(DType type, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> converted;
   for (const Tensor& x : inputs) converted.push_back(is_floating(x.dtype()) ? x.to(type) : x);
   return converted;
+}
+
+Tensor random_integers(const Shape& shape, i64 bound, std::uint64_t seed) {
+  std::vector<i64> values(static_cast<std::size_t>(shape.count()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint32_t word = RandomKey{seed, 0, 0}.words(i).word[0];
+    values[i] = below(word, static_cast<std::uint32_t>(bound));
+  }
+  return Tensor::from(values, shape);
 }
 
 }  // namespace weft

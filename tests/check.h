@@ -89,6 +89,9 @@ inline std::vector<Tensor> in_f64(const std::vector<Tensor>& inputs) {
   return in_type(DType::f64, inputs);
 }
 
+// Integers from 0 to `bound` - 1.
+Tensor random_integers(const Shape& shape, i64 bound, std::uint64_t seed);
+
 }  // namespace weft
 
 // The backward of f agrees with central differences.

@@ -67,12 +67,7 @@ void check_gradients_of(Module& module, const Differentiable& f, std::vector<Ten
 }
 
 inline Tensor random_ids(const Shape& shape, i64 vocabulary, std::uint64_t seed) {
-  const RandomKey key{seed, 0, 0};
-  std::vector<i64> ids(static_cast<std::size_t>(shape.count()));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    ids[i] = below(key.words(i).word[0], static_cast<std::uint32_t>(vocabulary));
-  }
-  return Tensor::from(ids, shape).to(tested_device());
+  return random_integers(shape, vocabulary, seed).to(tested_device());
 }
 
 // Of an attention layer from x [2, 5, 6] to its output, in training.

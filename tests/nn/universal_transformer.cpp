@@ -386,7 +386,7 @@ TEST_CASE(
         config.wiring = wiring;
         UniversalTransformer model(config, 1, f64);
         randomise(model, 3);
-        const Tensor ids = random_ids({2, 12}, 5, 4).to(tested_device());
+        const Tensor ids = random_ids({2, 12}, 5, 4);
         const Tensor dlogits = random_normal({2, 5, 5}, f64, 9).to(tested_device());
         // Of the last five logits by all parameters; ids before them move nothing but keys.
         const auto logits_and_gradients = [&](const auto& logits_of) {
@@ -430,7 +430,7 @@ TEST_CASE(
     "depth") {
   UniversalTransformer model(remembering("transformer-xl", "conv", 6, 3), 1, f64);
   randomise(model, 3);
-  const auto segment = [&](std::uint64_t seed) { return random_ids({2, 4}, 5, seed).to(tested_device()); };
+  const auto segment = [&](std::uint64_t seed) { return random_ids({2, 4}, 5, seed); };
   UniversalTransformer::Memory memory = model.start_of(2);
   Context context = Context::evaluation();
   // Each depth keeps 6 of 4 + 4: the memory after the second segment begins with two rows of the
@@ -452,7 +452,7 @@ TEST_CASE(
         return std::vector<Variable>{model(training, segment(3), &fixed).logits};
       },
       {}, 40);
-  CHECK_THROWS_WITH_AS(model(context, random_ids({3, 4}, 5, 1).to(tested_device()), &memory),
+  CHECK_THROWS_WITH_AS(model(context, random_ids({3, 4}, 5, 1), &memory),
                        "universal transformer: wanted a memory [3,6,8] for 3 texts, got [2,6,8]; "
                        "begin with start_of(3)",
                        Error);
@@ -468,7 +468,7 @@ TEST_CASE("universal transformer: in bf16 a segment of one position follows othe
       randomise(model, 3);
       UniversalTransformer::Memory memory = model.start_of(2);
       Context context = Context::evaluation();
-      const Tensor ids = random_ids({2, 6}, 5, 4).to(tested_device());
+      const Tensor ids = random_ids({2, 6}, 5, 4);
       model(context, ids.slice(1, 0, 4).clone(), &memory);
       const Tensor next = ids.slice(1, 5, 6).clone();
       const Tensor found = model.score(ids.slice(1, 4, 5).clone(), next, &memory).nats;

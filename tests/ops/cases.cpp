@@ -20,6 +20,7 @@
 #include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 #include "runtime/random.h"
+#include "tests/check.h"
 
 namespace weft {
 namespace {
@@ -303,15 +304,6 @@ void add_layers(Cases& cases) {
 }
 
 }  // namespace
-
-Tensor random_integers(const Shape& shape, i64 bound, std::uint64_t seed) {
-  std::vector<i64> values(static_cast<std::size_t>(shape.count()));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint32_t word = RandomKey{seed, 0, 0}.words(i).word[0];
-    values[i] = below(word, static_cast<std::uint32_t>(bound));
-  }
-  return Tensor::from(values, shape);
-}
 
 std::vector<OpCase> op_cases() {
   Cases cases;

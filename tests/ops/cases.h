@@ -21,7 +21,4 @@ std::vector<OpCase> op_cases();
 // One of each op that is split into several tasks, along every axis of the split.
 std::vector<OpCase> large_op_cases();
 
-// Integers below `bound`.
-Tensor random_integers(const Shape& shape, i64 bound, std::uint64_t seed);
-
 }  // namespace weft
