@@ -56,27 +56,8 @@ const TrainedRun& trained() {
 
 // A run of a few steps.
 ProgramRun train_tiny(const std::string& out, const Words& more = {}) {
-  return charlm_program(Words{"--out",
-                              out,
-                              "--batch",
-                              "2",
-                              "--length",
-                              "16",
-                              "--width",
-                              "16",
-                              "--heads",
-                              "2",
-                              "--validation-batches",
-                              "1",
-                              "--test-batches",
-                              "1",
-                              "--split",
-                              "98/1.9/0.1",
-                              "--epochs",
-                              "1",
-                              "--epoch-steps",
-                              "3"} +
-                        more);
+  return charlm_program(Words{"--out", out} + tiny_model +
+                        Words{"--epochs", "1", "--epoch-steps", "3"} + more);
 }
 
 }  // namespace
