@@ -154,11 +154,7 @@ std::vector<double> losses(const std::string& attention, const std::string& devi
   command.run.quiet = true;
   const int status = charlm::run_train(command);
   CHECK(status == 0);
-  std::vector<double> found;
-  for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
-    if (line["kind"] == "train") found.push_back(line["loss"]);
-  }
-  return found;
+  return logged(folder.path("run"), "train", "loss");
 }
 
 TEST_SUITE("charlm") {

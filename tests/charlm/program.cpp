@@ -37,13 +37,12 @@ struct TrainedRun {
   TemporaryFolder folder;
   std::string path = folder.path("run");
   ProgramRun run = charlm_program(Words{"train", "--out", path} + effort + small_model);
-  std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
 
-  // The last line of the log with these values.
-  json logged(const std::string& kind, const std::string& windows = "") const {
+  // What the log has of the test by these windows.
+  json tested(const std::string& windows) const {
     json found;
-    for (const json& line : log) {
-      if (line["kind"] == kind && (windows.empty() || line["windows"] == windows)) found = line;
+    for (const json& line : logged(path, "test")) {
+      if (line["windows"] == windows) found = line;
     }
     return found;
   }
@@ -67,7 +66,7 @@ TEST_SUITE("charlm") {
 TEST_CASE("charlm: learns the built-in corpus to near the best possible" * not_sanitized()) {
   const TrainedRun& t = trained();
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
-  const json test = t.logged("test", "consecutive");
+  const json test = t.tested("consecutive");
   const double score = test["bits_per_character"], least = test["best_possible"];
   const double entropy = test["entropy"];
   if (!sanitized) CHECK(score < least + 0.08);
@@ -76,7 +75,7 @@ TEST_CASE("charlm: learns the built-in corpus to near the best possible" * not_s
   CHECK(contains(t.run.out, fmt::format("{:.4f} bpc is the entropy", entropy)));
   CHECK(contains(t.run.out, "sample "));
   CHECK_FALSE(contains(t.run.out, "\r"));  // plain lines where there is no terminal
-  CHECK(t.logged("train")["step"] == steps);
+  CHECK(logged(t.path, "train").back()["step"] == steps);
 }
 
 TEST_CASE("charlm: on a CUDA device, with and without a graph") {
@@ -131,20 +130,16 @@ TEST_CASE("charlm: eval gives the logged values again, bit for bit" * not_saniti
     const std::vector<json> scores = lines(test.out);
     REQUIRE(scores.size() == 2);
     for (const json& score : scores) {
-      const json logged = t.logged("test", score["windows"]);
-      CHECK(score["bits_per_character"] == logged["bits_per_character"]);
-      CHECK(score["loss"] == logged["loss"]);
+      const json tested = t.tested(score["windows"]);
+      CHECK(score["bits_per_character"] == tested["bits_per_character"]);
+      CHECK(score["loss"] == tested["loss"]);
     }
     CHECK(scores[0]["windows"] == "consecutive");
     CHECK(scores[0]["characters"] == test_characters);
     for (const json& score : scores) CHECK(score["characters"].is_number_integer());
     CHECK(scores[1]["windows"] == "random");
   }
-  double best = 1e9;
-  for (const json& line : t.log) {
-    const double score = line.value("bits_per_character", 1e9);
-    if (line["kind"] == "validation") best = std::min(best, score);
-  }
+  const double best = std::ranges::min(logged(t.path, "validation", "bits_per_character"));
   const Words validation = {"eval", "--checkpoint", t.path, "--split", "validation", "--paper",
                             "--json"};
   CHECK(lines(charlm_program(validation).out)[1]["bits_per_character"] == best);

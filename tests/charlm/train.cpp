@@ -15,10 +15,6 @@
 
 using namespace weft;
 
-namespace {
-
-}  // namespace
-
 TEST_SUITE("charlm") {
 
 TEST_CASE("train: steps, epochs, the log and the checkpoints") {
@@ -101,11 +97,7 @@ TEST_CASE("train: a run that is shorter than a report has one all the same") {
   toy.validation = {1, 2, 3};  // ends after four of six steps
   RunFolder run(folder.path("run"), Start::fresh);
   CHECK(toy.run(run).ending == Ending::out_of_patience);
-  std::vector<int> reports;
-  for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
-    if (line["kind"] == "train") reports.push_back(line["step"]);
-  }
-  CHECK(reports == std::vector<int>{2, 4});
+  CHECK(logged(folder.path("run"), "train", "step") == std::vector<double>{2, 4});
 }
 
 TEST_CASE("train: a line that is printed has one unit of loss" * not_sanitized()) {
@@ -198,11 +190,7 @@ TEST_CASE("train: another criterion, further figures, and a call after each vali
     CHECK(result.best.figures.at(0).value == 60);
     CHECK(called == std::vector<i64>{1, 2, 3});
     CHECK(toy.weight() == weights[1]);
-    std::vector<double> logged;
-    for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
-      if (line["kind"] == "validation") logged.push_back(line["right"]);
-    }
-    CHECK(logged == std::vector<double>{10, 60, 40});
+    CHECK(logged(folder.path("run"), "validation", "right") == std::vector<double>{10, 60, 40});
     const Checkpoint best = read_checkpoint(folder.path("run/best.safetensors"));
     CHECK(best.metadata.at("validation_right") == "60");
   }
@@ -235,11 +223,7 @@ TEST_CASE("train: a step that is not finite changes nothing") {
     CHECK(result.ending == Ending::complete);
     CHECK(result.skipped == 3);
     CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
-    std::vector<int> skipped;
-    for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
-      if (line["kind"] == "skipped") skipped.push_back(line["step"]);
-    }
-    CHECK(skipped == std::vector<int>{2, 3, 5});
+    CHECK(logged(folder.path("run"), "skipped", "step") == std::vector<double>{2, 3, 5});
   }
 }
 
@@ -267,9 +251,7 @@ TEST_CASE("train: three steps in a row that are not finite end it and keep the l
           read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights");
       CHECK(saved.to_vector<float>()[0] == toy.weight());
       CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
-      for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
-        if (line["kind"] == "skipped") CHECK(line["what"] == what);
-      }
+      for (const auto& line : logged(folder.path("run"), "skipped")) CHECK(line["what"] == what);
     }
   }
 }

@@ -164,9 +164,7 @@ void check_losses_by_shards(const std::string& program, const Words& words) {
     const ProgramRun run =
         app(program, words + Words{"--shards", std::to_string(shards), "--out", out});
     REQUIRE_MESSAGE(run.status == 0, run.err);
-    for (const nlohmann::json& line : lines(read_file(out + "/metrics.jsonl"))) {
-      if (line["kind"] == "train") losses[shards > 1].push_back(line["loss"]);
-    }
+    losses[shards > 1] = logged(out, "train", "loss");
   }
   REQUIRE(losses[0].size() == 4);
   REQUIRE(losses[1].size() == 4);

@@ -35,15 +35,6 @@ struct TrainedRun {
   std::string path = folder.path("run");
   ProgramRun run = vision_program(
       Words{"train", "--out", path, "--test-epochs", "--report-steps", "50"} + effort);
-  std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
-
-  std::vector<json> logged(const std::string& kind) const {
-    std::vector<json> found;
-    for (const json& line : log) {
-      if (line["kind"] == kind) found.push_back(line);
-    }
-    return found;
-  }
 };
 
 const TrainedRun& trained() {
@@ -82,7 +73,7 @@ TEST_SUITE("vision") {
 TEST_CASE("vision: learns the built-in pictures far beyond chance" * not_sanitized()) {
   const TrainedRun& t = trained();
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
-  const std::vector<json> tests = t.logged("test"), epochs = t.logged("test_epoch");
+  const std::vector<json> tests = logged(t.path, "test"), epochs = logged(t.path, "test_epoch");
   REQUIRE(tests.size() == 1);
   if (!sanitized) {
     CHECK(tests[0]["top_1"].get<double>() > 70);  // by chance 10
@@ -101,10 +92,10 @@ TEST_CASE("vision: the best epoch is that of the most validation pictures right"
           not_sanitized()) {
   const TrainedRun& t = trained();
   json best;
-  for (const json& line : t.logged("validation")) {
+  for (const json& line : logged(t.path, "validation")) {
     if (best.is_null() || line["top_1"] > best["top_1"]) best = line;
   }
-  CHECK(t.logged("test")[0]["epoch"] == best["epoch"]);
+  CHECK(logged(t.path, "test")[0]["epoch"] == best["epoch"]);
   const Checkpoint saved = read_checkpoint(t.path + "/best.safetensors");
   CHECK(saved.metadata.at("epoch") == best["epoch"].dump());
   CHECK(std::stod(saved.metadata.at("validation_top_1")) == best["top_1"].get<double>());
@@ -116,10 +107,10 @@ TEST_CASE("vision: eval gives the logged values again, bit for bit" * not_saniti
     return lines(vision_program({"eval", "--checkpoint", t.path, "--split", split, "--json"}).out)
         .at(0);
   };
-  const json tested = eval("test"), logged = t.logged("test")[0];
-  CHECK(tested["loss"] == logged["loss"]);
-  CHECK(tested["top_1"] == logged["top_1"]);
-  CHECK(tested["top_5"] == logged["top_5"]);
+  const json tested = eval("test"), line = logged(t.path, "test")[0];
+  CHECK(tested["loss"] == line["loss"]);
+  CHECK(tested["top_1"] == line["top_1"]);
+  CHECK(tested["top_5"] == line["top_5"]);
   CHECK(tested["pictures"] == 2000);
   const json validated = eval("validation");
   CHECK(validated["loss"].dump() ==
@@ -375,11 +366,7 @@ TEST_CASE("vision: on a CUDA device, with and without a graph") {
                                           Words{"--data", data, "--report-steps", "1", "--batch",
                                                 "4", "--validation", "8", "--dropout", "0.1"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
-    std::vector<double> all;
-    for (const json& line : lines(read_file(folder.path(name) + "/metrics.jsonl"))) {
-      if (line["kind"] == "train") all.push_back(line["loss"]);
-    }
-    return all;
+    return logged(folder.path(name), "train", "loss");
   };
   const std::vector<double> cpu = losses("cpu", {});
   const std::vector<double> plain = losses("plain", {"--device", "cuda", "--no-graph"});

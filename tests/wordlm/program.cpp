@@ -49,15 +49,6 @@ struct Trained {
   CircleText text;
   std::string path = text.folder.path("run");
   ProgramRun run = wordlm(Words{"--data", text.path, "--out", path, "--epochs", "6"} + small_model);
-  std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
-
-  json logged(const std::string& kind) const {
-    json found;
-    for (const json& line : log) {
-      if (line["kind"] == kind) found = line;
-    }
-    return found;
-  }
 };
 
 const Trained& trained() {
@@ -72,7 +63,7 @@ TEST_SUITE("wordlm") {
 TEST_CASE("wordlm: learns a text whose words follow from the last") {
   const Trained& t = trained();
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
-  const json test = t.logged("test");
+  const json test = logged(t.path, "test").back();
   CHECK(test["perplexity"].get<double>() < 1.5);
   CHECK(test["perplexity"].get<double>() > 1);
   // Ten words and the end of the line, which is two pieces of the stream.
@@ -87,7 +78,7 @@ TEST_CASE("wordlm: eval gives the logged values again, bit for bit") {
   const Trained& t = trained();
   const ProgramRun run = wordlm({"eval", "--checkpoint", t.path, "--json"});
   REQUIRE_MESSAGE(run.status == 0, run.err);
-  const json score = lines(run.out).at(0), test = t.logged("test");
+  const json score = lines(run.out).at(0), test = logged(t.path, "test").back();
   for (const char* key : {"perplexity", "paper_perplexity", "word_perplexity", "targets"}) {
     CHECK(score[key] == test[key]);
   }
