@@ -26,9 +26,16 @@ class TemporaryFolder {
   std::string path(const std::string& name = "") const {
     return name.empty() ? path_.string() : (path_ / name).string();
   }
-  // Writes a file and returns its path.
+  // Writes a file, and the folders that it is in; returns its path.
   std::string file(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+  // The same of a program, by what /bin/sh is to do.
+  std::string program(const std::string& name, const std::string& script) const {
+    std::filesystem::permissions(file(name, "#!/bin/sh\n" + script),
+                                 std::filesystem::perms::owner_all);
     return path(name);
   }
 

@@ -6,14 +6,6 @@ using namespace weft;
 
 namespace {
 
-// A program of this script under `folder`.
-std::string script(const TemporaryFolder& folder, const std::string& name,
-                   const std::string& lines) {
-  const std::string path = folder.file(name, "#!/bin/sh\n" + lines);
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  return path;
-}
-
 // A benchmark whose n-th run takes times[n % count] milliseconds forward and a tenth more backward.
 std::string benchmark(const TemporaryFolder& folder, const std::string& name,
                       const std::string& times) {
@@ -30,7 +22,7 @@ std::string benchmark(const TemporaryFolder& folder, const std::string& name,
                             R"(echo "{\"kind\": \"row\", \"name\": \"full\", \"length\": 64, )"
                             R"(\"forward_ms\": $1, \"peak_bytes\": 1024}")"
                             "\n";
-  return script(folder, name, lines);
+  return folder.program(name, lines);
 }
 
 ProgramRun ab(const std::string& now, const std::string& before, const Words& words = {}) {
@@ -65,10 +57,9 @@ TEST_CASE("ab: a regression is an interval wholly above 1.03") {
 TEST_CASE("ab: behind the program's name all options are the benchmark's") {
   const TemporaryFolder folder;
   const std::string said = folder.path("said");
-  const std::string program =
-      script(folder, "program",
-             "echo \"$*\" >>'" + said + "'\n" +
-                 R"(echo '{"name": "full", "length": 64, "forward_ms": 1}')" + "\n");
+  const std::string program = folder.program(
+      "program", "echo \"$*\" >>'" + said + "'\n" +
+                     R"(echo '{"name": "full", "length": 64, "forward_ms": 1}')" + "\n");
   const Words options = {"--runs", "6", "attention_bench", "--core", "--runs", "3"};
   const ProgramRun run = ab(program, program, options);
   CHECK_MESSAGE(run.status == 0, run.err);
@@ -79,23 +70,20 @@ TEST_CASE("ab: behind the program's name all options are the benchmark's") {
 
 TEST_CASE("ab: a commit is built with the options of this tree's build, and again with others") {
   const TemporaryFolder folder;
-  for (const char* name : {"tree/bench", "tree/build/meson-private", "bin"}) {
-    std::filesystem::create_directories(folder.path(name));
-  }
+  std::filesystem::create_directories(folder.path("tree/bench"));
   std::filesystem::copy(WEFT_SOURCE_ROOT "/bench/ab", folder.path("tree/bench/ab"));
   const auto set_up = [&](const std::string& gpu) {
     folder.file("tree/build/build.ninja", "");
     folder.file("tree/build/meson-private/cmd_line.txt",
                 "[options]\ngpu = " + gpu + "\nbench = true\n\n[properties]\n");
   };
-  script(folder, "bin/git", "case $3 in rev-parse) echo 284be85;; *) tar -c -T /dev/null;; esac\n");
-  script(folder, "bin/meson",
-         "echo \"$4 $5\" >>'" + folder.path("said") +
-             "'\nmkdir -p $2/meson-private\n: >$2/build.ninja\n"
-             "(echo '[options]'; for word in $4 $5; do echo ${word#-D}; done) "
-             ">$2/meson-private/cmd_line.txt\n");
-  script(folder, "bin/ninja",
-         "mkdir -p $2/bench\ncp '" + benchmark(folder, "program", "1") + "' $2/$3\n");
+  folder.program("bin/git", "case $3 in rev-parse) echo 284be85;; *) tar -c -T /dev/null;; esac\n");
+  folder.program("bin/meson", "echo \"$4 $5\" >>'" + folder.path("said") +
+                                  "'\nmkdir -p $2/meson-private\n: >$2/build.ninja\n"
+                                  "(echo '[options]'; for word in $4 $5; do echo ${word#-D}; done) "
+                                  ">$2/meson-private/cmd_line.txt\n");
+  folder.program("bin/ninja",
+                 "mkdir -p $2/bench\ncp '" + benchmark(folder, "program", "1") + "' $2/$3\n");
   const auto compared = [&] {
     const ProgramRun run =
         run_program("env", {"PATH=" + folder.path("bin") + ":" + std::getenv("PATH"),
@@ -114,10 +102,10 @@ TEST_CASE("ab: what it cannot compare") {
   const TemporaryFolder folder;
   const std::string program = benchmark(folder, "program", "1");
   CHECK(ab(program, program, {"--runs", "5"}).status == 2);
-  const std::string silent = script(folder, "silent", "");
+  const std::string silent = folder.program("silent", "");
   CHECK(contains(ab(silent, program).err, "measured nothing"));
   // It builds nothing before it knows the commit.
-  script(folder, "ninja", "exit 1\n");
+  folder.program("ninja", "exit 1\n");
   const ProgramRun unknown =
       run_program("env", {"PATH=" + folder.path() + ":" + std::getenv("PATH"),
                           WEFT_SOURCE_ROOT "/bench/ab", "no-such-commit"});

@@ -49,7 +49,6 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   check_refused(apart, "; --figure names one that they do: loss\n");
   check_refused(plot({"curves", vision, words, "-o", folder.path("x.png")}),
                 "; --figure names one that they do: loss, tokens_per_second\n");
-  std::filesystem::create_directories(folder.path("topk=16"));
   folder.file("topk=16/metrics.jsonl", log_of("perplexity"));
   const ProgramRun equals = plot({"table", folder.path("topk=16")});
   CHECK_MESSAGE(equals.status == 0, equals.err);
@@ -200,7 +199,6 @@ TEST_CASE("plot: the spans of a model, and what holds none") {
   const auto spans = [&](const std::string& model) {
     return plot({"spans", model, "-o", folder.path("spans.svg")});
   };
-  std::filesystem::create_directories(folder.path("run"));
   const std::string best = folder.file("run/best.safetensors", model_of_spans("span", "key_pe"));
   for (const std::string& model : {best, folder.path("run")}) {
     const ProgramRun drawn = spans(model);

@@ -225,14 +225,12 @@ TEST_CASE("attention_bench: without PyTorch its rows are left out, with a word")
 
 TEST_CASE("attention_bench: another library's rows, and its errors") {
   const TemporaryFolder folder;
-  const std::string peer = folder.file(
+  const std::string peer = folder.program(
       "peer",
-      "#!/bin/sh\n"
       "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": [{\"attention\": 0, "
       "\"form\": \"fused\", \"all_pairs\": false, \"bytes_of_pair\": 0}]}'\n"
       "read line && echo '{\"error\": \"no memory\"}'\n"
       "read line && echo '{\"forward_ms\": 1, \"backward_ms\": 2, \"peak_bytes\": null}'\n");
-  std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
   const ProgramRun run =
       bench({"--lengths", "8,16", "--heads", "1", "--key-width", "2", "--value-width", "2",
              "--python", peer, "--out", folder.path("out")});
@@ -252,19 +250,21 @@ TEST_CASE("attention_bench: another library's rows, and its errors") {
 TEST_CASE("attention_bench: another library's forms stand beside the mechanisms that are named") {
   const TemporaryFolder folder;
   const std::string said = folder.path("said");
-  const std::string peer = folder.file(
+  const std::string peer = folder.program(
       "peer",
-      "#!/bin/sh\n"
-      "for word; do echo \"$word\" >> " + said + "; done\n"
-      "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": ["
-      "{\"attention\": 0, \"form\": \"masked\", \"all_pairs\": true, \"bytes_of_pair\": 5},"
-      "{\"attention\": 0, \"form\": \"flex\", \"all_pairs\": false, \"bytes_of_pair\": 0},"
-      "{\"attention\": 1, \"form\": \"eager\", \"all_pairs\": false, \"bytes_of_pair\": 0}]}'\n"
-      "while read line; do echo \"$line\" >> " + said + "\n"
-      "case \"$line\" in *flex*) backward=null;; *) backward=2;; esac\n"
-      "echo \"{\\\"forward_ms\\\": 1, \\\"backward_ms\\\": $backward, \\\"peak_bytes\\\": null}\"\n"
-      "done\n");
-  std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
+      "for word; do echo \"$word\" >> " + said +
+          "; done\n"
+          "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": ["
+          "{\"attention\": 0, \"form\": \"masked\", \"all_pairs\": true, \"bytes_of_pair\": 5},"
+          "{\"attention\": 0, \"form\": \"flex\", \"all_pairs\": false, \"bytes_of_pair\": 0},"
+          "{\"attention\": 1, \"form\": \"eager\", \"all_pairs\": false, \"bytes_of_pair\": 0}]}'\n"
+          "while read line; do echo \"$line\" >> " +
+          said +
+          "\n"
+          "case \"$line\" in *flex*) backward=null;; *) backward=2;; esac\n"
+          "echo \"{\\\"forward_ms\\\": 1, \\\"backward_ms\\\": $backward, \\\"peak_bytes\\\": "
+          "null}\"\n"
+          "done\n");
   const Words words{"--attention", "local:context=4", "linear", "csp", "--peers", "--python", peer,
                     "--lengths", "16,16384", "--heads", "1", "--key-width", "2", "--value-width",
                     "2", "--memory", "0.5", "--out", folder.path("out")};

@@ -15,14 +15,6 @@ ProgramRun papers(const std::string& lines, const Words& words) {
                                     words);
 }
 
-// A program of a build under `folder` that a table starts.
-void add_program(const TemporaryFolder& folder, const std::string& name, const std::string& script,
-                 const std::string& place = "apps") {
-  std::filesystem::create_directories(folder.path(place));
-  const std::string path = folder.file(place + "/" + name, "#!/bin/sh\n" + script);
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-}
-
 TEST_SUITE("bench") {
 
 TEST_CASE("tables: the commit is that of the programs that completed the runs") {
@@ -47,8 +39,8 @@ TEST_CASE("tables: Ctrl-C waits for the checkpoint of the training") {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder.path("run"));
   // As a training does that Ctrl-C reaches, too: train --out FOLDER.
-  add_program(folder, "charlm",
-              "sleep 1\nkill -INT $PPID\nsleep 1\necho saved >\"$3/checkpoint\"\n");
+  folder.program("apps/charlm",
+                 "sleep 1\nkill -INT $PPID\nsleep 1\necho saved >\"$3/checkpoint\"\n");
   const ProgramRun run = papers(
       "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
       "options = types.SimpleNamespace(build=pathlib.Path(sys.argv[1]), device='cpu', threads=1)\n"
@@ -83,11 +75,11 @@ TEST_CASE("tables: a figure that is not finite is said to be so") {
 
 TEST_CASE("tables: the device by its name, and the threads that were asked for") {
   const TemporaryFolder folder;
-  add_program(folder, "devices",
-              "echo 'cpu   AVX2, 64 threads; products by f32 oneDNN'\n"
-              "echo 'cuda  compiled in: cuda'\n"
-              "echo '      0: NVIDIA H200, compute capability 9.0'\n"
-              "echo '      1: NVIDIA A100, compute capability 8.0'\n");
+  folder.program("apps/devices",
+                 "echo 'cpu   AVX2, 64 threads; products by f32 oneDNN'\n"
+                 "echo 'cuda  compiled in: cuda'\n"
+                 "echo '      0: NVIDIA H200, compute capability 9.0'\n"
+                 "echo '      1: NVIDIA A100, compute capability 8.0'\n");
   const auto facts = [&](const std::string& device) {
     return papers(
         "known = papers.facts(types.SimpleNamespace(build=pathlib.Path(sys.argv[1]), "
@@ -105,13 +97,13 @@ TEST_CASE("tables: the device by its name, and the threads that were asked for")
 
 TEST_CASE("zoo: speeds are of the device, threads and commit that measured them") {
   const TemporaryFolder folder;
-  add_program(folder, "devices", "echo 'cuda  compiled in: cuda'; echo '      0: NVIDIA H200'\n");
-  add_program(folder, "zoo",
-              R"(echo '[{"name": "full", "wrapper": false, "strictly_causal": true, )"
-              R"("in_layers": true, "earlier_keys": false, "decoding": false}]')"
-              "\n");
-  add_program(
-      folder, "charlm",
+  folder.program("apps/devices", "echo 'cuda  compiled in: cuda'; echo '      0: NVIDIA H200'\n");
+  folder.program("apps/zoo",
+                 R"(echo '[{"name": "full", "wrapper": false, "strictly_causal": true, )"
+                 R"("in_layers": true, "earlier_keys": false, "decoding": false}]')"
+                 "\n");
+  folder.program(
+      "apps/charlm",
       "case \"$1 $*\" in\n"
       R"(info*) echo '{"configuration": {"attention": "full", "memory": 0}, "parameters": 9}';;)"
       "\n"
@@ -119,7 +111,6 @@ TEST_CASE("zoo: speeds are of the device, threads and commit that measured them"
       R"("peak_bytes": 1048576, "commit": "2222222"}';;)"
       "\n"
       "*) exit 1;;\nesac\n");
-  std::filesystem::create_directories(folder.path("out/full/seed-1"));
   folder.file("out/full/seed-1/metrics.jsonl", "{\"kind\": \"test\", \"bits_per_character\": 2}\n");
   folder.file("out/full/seed-1/result.json", "{\"commit\": \"1111111\"}");
   const auto table = [&](const std::string& threads) {
@@ -140,9 +131,8 @@ TEST_CASE("zoo: speeds are of the device, threads and commit that measured them"
 
 TEST_CASE("clustered-figure-1: a training that fails ends the figure, and is named") {
   const TemporaryFolder folder;
-  add_program(folder, "swap", "exit 3\n", "bench");
-  add_program(folder, "attention_bench", "exit 4\n", "bench");
-  std::filesystem::create_directories(folder.path("out"));
+  folder.program("bench/swap", "exit 3\n");
+  folder.program("bench/attention_bench", "exit 4\n");
   folder.file("out/times.json", R"({"measured": {}, "forward_ms": {}})");
   const ProgramRun run =
       run_program(WEFT_SOURCE_ROOT "/bench/tables/clustered-figure-1",

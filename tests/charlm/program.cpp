@@ -228,9 +228,8 @@ TEST_CASE("charlm: a model with positions writes past its length and says so onc
     CHECK_FALSE(
         contains(charlm_program(sample + Words{"8", "--prompt", "the king "}).err, "beyond"));
     CHECK(contains(charlm_program(sample + Words{"9", "--prompt", "the king "}).err, "beyond"));
-    const ProgramRun both = run_program(
-        "/bin/sh", {"-c", fmt::format("{}/charlm sample --checkpoint {} --tokens 60 2>&1",
-                                      built("apps"), out)});
+    const ProgramRun both =
+        shell(fmt::format("{}/charlm sample --checkpoint {} --tokens 60 2>&1", built("apps"), out));
     CHECK(both.out.starts_with("charlm: beyond the 16 positions"));
   }
 }

@@ -361,8 +361,7 @@ TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized())
   CHECK(contains(line, " --out '" + out + "' "));
   const i64 steps = std::stoll(read_checkpoint(out + "/last.safetensors").metadata.at("step"));
   CHECK(steps > 0);
-  const ProgramRun resumed =
-      run_program("sh", {"-c", line + " --steps " + std::to_string(steps + 2) + " --quiet"});
+  const ProgramRun resumed = shell(line + " --steps " + std::to_string(steps + 2) + " --quiet");
   CHECK_MESSAGE(resumed.status == 0, resumed.err);
   CHECK(read_checkpoint(out + "/last.safetensors").metadata.at("step") ==
         std::to_string(steps + 2));
@@ -395,7 +394,6 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   };
   check_refused(charlm_program({"--resume"}), "--resume: needs --out");
   check_refused(resumed({}), "holds no checkpoint to resume from; start again with --force");
-  std::filesystem::create_directory(out);
   folder.file("run/metrics.jsonl", "");  // of a run that ended before its first checkpoint
   check_refused(charlm_program(Words{"--out", out} + tiny_model),
                 "holds another run (metrics.jsonl); --force replaces it");

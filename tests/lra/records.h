@@ -31,7 +31,6 @@ inline void write_records(const TemporaryFolder& folder, int each, int test) {
 inline void write_reviews(const TemporaryFolder& folder, int train, int test) {
   for (const std::string part : {"train", "test"}) {
     for (const std::string name : {"neg", "pos"}) {
-      std::filesystem::create_directories(folder.path(part + "/" + name));
       for (int i = 0; i < (part == "train" ? train : test); ++i) {
         const std::string number = std::to_string(100 + i);
         folder.file(part + "/" + name + "/" + number + "_9.txt", name + " " + number);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/check.h"
+#include "tests/files.h"
 
 namespace weft {
 namespace {
@@ -121,26 +122,6 @@ Scan scan(const fs::path& root) {
   return result;
 }
 
-// A tree in a folder of its own that goes with the scope.
-class Tree {
- public:
-  Tree() {
-    std::string name = (fs::temp_directory_path() / "weft-tree-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-  }
-  ~Tree() { fs::remove_all(root_); }
-
-  void write(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-  const fs::path& root() const { return root_; }
-
- private:
-  fs::path root_;
-};
-
 TEST_SUITE("runtime") {
 
 TEST_CASE("includes point along the arrows, #if stands in one file, and no kernel comes to fmt") {
@@ -151,10 +132,10 @@ TEST_CASE("includes point along the arrows, #if stands in one file, and no kerne
 
 TEST_CASE("the check of the tree bites") {
   const auto faults_of = [](const std::string& path, const std::string& text) {
-    const Tree tree;
-    tree.write("runtime/dispatch.h", "#if WEFT_GPU\n#endif\n");
-    tree.write(path, text);
-    const Scan result = scan(tree.root());
+    const TemporaryFolder tree;
+    tree.file("runtime/dispatch.h", "#if WEFT_GPU\n#endif\n");
+    tree.file(path, text);
+    const Scan result = scan(tree.path());
     CHECK(result.files == 2);
     return result.faults.size();
   };
@@ -176,12 +157,12 @@ TEST_CASE("the check of the tree bites") {
   CHECK(faults_of("tests/a.cpp", "#include \"apps/a.h\"\n#if X\n#endif\n") == 0);
   CHECK(faults_of("ops/a.cu", "#include <fmt/core.h>\n") == 1);
   CHECK(faults_of("ops/a.cpp", "#include <fmt/core.h>\n") == 0);
-  const Tree tree;
-  tree.write("runtime/error.h", "#include <fmt/core.h>\n");
-  tree.write("ops/a.h", "#include \"ops/a.cuh\"\n#include \"runtime/error.h\"\n");
-  tree.write("ops/a.cuh", "#include \"ops/a.h\"\n");
-  tree.write("ops/a.cu", "#include \"ops/a.cuh\"\n");
-  const Scan result = scan(tree.root());
+  const TemporaryFolder tree;
+  tree.file("runtime/error.h", "#include <fmt/core.h>\n");
+  tree.file("ops/a.h", "#include \"ops/a.cuh\"\n#include \"runtime/error.h\"\n");
+  tree.file("ops/a.cuh", "#include \"ops/a.h\"\n");
+  tree.file("ops/a.cu", "#include \"ops/a.cuh\"\n");
+  const Scan result = scan(tree.path());
   REQUIRE(result.faults.size() == 1);
   CHECK(result.faults[0] == "ops/a.cu comes to fmt by runtime/error.h");
 }

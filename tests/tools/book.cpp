@@ -146,8 +146,7 @@ TEST_CASE("book: no link and no anchor of it is broken, and nothing comes from e
 
 // A folder of programs whose zoo knows what `sheets` prints, and nothing else.
 std::string programs_of(const TemporaryFolder& folder, const std::string& sheets) {
-  const std::string zoo = folder.file("zoo", "#!/bin/sh\n" + sheets + "\n");
-  fs::permissions(zoo, fs::perms::owner_all);
+  folder.program("zoo", sheets + "\n");
   fs::create_symlink(built("apps/attend"), folder.path("attend"));
   return folder.path();
 }
@@ -205,7 +204,7 @@ TEST_CASE("book: what is no equation is refused with its file and line" * not_sa
 }
 
 TEST_CASE("book: pages render in Chromium without a message" * not_sanitized()) {
-  const ProgramRun version = run_program("/bin/sh", {"-c", "command -v chromium"});
+  const ProgramRun version = shell("command -v chromium");
   if (version.status != 0) {
     MESSAGE("skipped: there is no chromium");
     return;
@@ -230,12 +229,10 @@ TEST_CASE("book: pages render in Chromium without a message" * not_sanitized()) 
             "<script>document.title = 'width ' + document.documentElement.scrollWidth + ' of ' + "
             "innerWidth</script></body></html>");
     fs::copy(site().root + "/style.css", folder.path("style.css"));
-    const ProgramRun run = run_program(
-        "/bin/sh",
-        {"-c", "timeout 60 chromium --headless=new --no-sandbox --disable-gpu --user-data-dir=" +
-                   quoted(folder.path("profile")) +
-                   " --window-size=500,900 --enable-logging=stderr" + " --dump-dom file://" +
-                   quoted(measuring)});
+    const ProgramRun run =
+        shell("timeout 60 chromium --headless=new --no-sandbox --disable-gpu --user-data-dir=" +
+              quoted(folder.path("profile")) + " --window-size=500,900 --enable-logging=stderr" +
+              " --dump-dom file://" + quoted(measuring));
     REQUIRE_MESSAGE(run.status == 0, run.err);
     CHECK_MESSAGE(!contains(run.err, "CONSOLE"), run.err);
     const auto title = found(run.out, "<title>width ([0-9]+ of [0-9]+)</title>");

@@ -15,12 +15,10 @@ namespace {
 class Toolkit {
  public:
   Toolkit() {
-    for (const char* name : {"/bin", "/lib64", "/include"}) {
+    for (const char* name : {"/lib64", "/include"}) {
       std::filesystem::create_directory(root() + name);
     }
-    const std::string nvcc =
-        folder_.file("bin/nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0'\n");
-    std::filesystem::permissions(nvcc, std::filesystem::perms::owner_all);
+    folder_.program("bin/nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0'\n");
     for (const char* name : {"cudart", "cublas"}) {
       library("", root() + "/lib64/lib" + name + ".so");
     }

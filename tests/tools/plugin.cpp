@@ -25,8 +25,7 @@ std::string plugin_of(const TemporaryFolder& folder, const std::string& name,
                       const std::string& source, const std::string& headers = tree) {
   const std::string made = folder.path(name + ".so");
   const ProgramRun run =
-      run_program("/bin/sh", {"-c", compiler(headers) + quoted(folder.file(name + ".cpp", source)) +
-                                        " -o " + quoted(made)});
+      shell(compiler(headers) + quoted(folder.file(name + ".cpp", source)) + " -o " + quoted(made));
   REQUIRE_MESSAGE(run.status == 0, run.err);
   return made;
 }
@@ -329,9 +328,6 @@ TEST_CASE("plugin: loaded twice, and together with another") {
 TEST_CASE("plugin: against what is installed, linked with libweft and not") {
   if (skipped()) return;
   const TemporaryFolder folder;
-  const auto shell = [](const std::string& command) {
-    return run_program("/bin/sh", {"-c", command});
-  };
   const ProgramRun install = shell("meson install -C " + quoted(built(".")) +
                                    " --no-rebuild --destdir " + quoted(folder.path("root")));
   REQUIRE_MESSAGE(install.status == 0, install.err);

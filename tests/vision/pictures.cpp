@@ -70,7 +70,6 @@ TEST_CASE("cifar-10: records in order, pixels by row, column and channel") {
 
 TEST_CASE("cifar-100: fine labels, coarse ones on demand, in the archive's own folder") {
   const TemporaryFolder folder;
-  std::filesystem::create_directory(folder.path("cifar-100-binary"));
   folder.file("cifar-100-binary/train.bin", flat(text({19, 99}), 1) + flat(text({4, 0}), 2));
   folder.file("cifar-100-binary/test.bin", flat(text({0, 7}), 3));
   const PictureSet fine = load_pictures(folder.path(), "auto");
