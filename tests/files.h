@@ -1,10 +1,13 @@
 // Help for tests that read and write files.
 #pragma once
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include <sys/resource.h>
 
 #include "nn/file.h"
 #include "runtime/error.h"
@@ -41,6 +44,25 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
+};
+
+// Limits the size of files in its scope, like a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    before_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit lower{bytes, limit_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &lower);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, before_);
+  }
+
+ private:
+  rlimit limit_{};
+  void (*before_)(int);
 };
 
 // The message of the error of f(); empty if it throws none.

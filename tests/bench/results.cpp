@@ -2,10 +2,6 @@
 // disk. And the stamp that says whether the library was tested.
 #include "bench/results.h"
 
-#include <csignal>
-
-#include <sys/resource.h>
-
 #include "bench/stamp.h"
 #include "bench/summary.h"
 #include "tests/files.h"
@@ -36,25 +32,6 @@ std::string text_of(const std::vector<Row>& rows) {
   for (const Row& row : rows) text += row.dump() + "\n";
   return text;
 }
-
-// Limits the size of files in its scope, like a full disk.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    before_ = std::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit lower{bytes, limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &lower);
-  }
-  ~FullDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &limit_);
-    std::signal(SIGXFSZ, before_);
-  }
-
- private:
-  rlimit limit_{};
-  void (*before_)(int);
-};
 
 TEST_SUITE("bench") {
 

@@ -1,9 +1,9 @@
 // Checkpoints to resume from: what they hold, when they are written, and the handling of damage.
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <set>
 
-#include <sys/resource.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/training/saved_training.h"
@@ -238,21 +238,15 @@ TEST_CASE("resume: a checkpoint that is damaged is skipped for the one before") 
 TEST_CASE("resume: a write that fails leaves the last complete checkpoint") {
   const TemporaryFolder folder;
   const std::string run = folder.path("run");
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  std::optional<FullDisk> disk;
   ToyRun full(Way{});
   full.toy.options.checkpoint_steps = 5;
   full.toy.factor = [&](std::uint32_t step) {
-    if (step == 5) {
-      const rlimit tiny{50, before.rlim_max};  // less than any of its files
-      ::setrlimit(RLIMIT_FSIZE, &tiny);
-    }
+    if (step == 5) disk.emplace(50);  // less than any of its files
     return 1.0;
   };
   const std::string message = error_of([&] { full.train(run, Start::fresh); });
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, ignored);
+  disk.reset();
   CHECK(contains(message, "step-0000000005/model.safetensors: writing failed: File too large"));
   CHECK(read_last_training(run).step == 4);
   CHECK(ToyRun(Way{}).train(run, Start::resume).ending == Ending::complete);
