@@ -65,7 +65,7 @@ Checkpoint sample_checkpoint() {
 
 }  // namespace
 
-TEST_SUITE("charlm") {
+TEST_SUITE("nn") {
 
 TEST_CASE("checkpoint: the bytes are those of the format's own writer") {
   // The output of safetensors 0.8.0 for the same tensors.
@@ -320,4 +320,4 @@ TEST_CASE("checkpoint: a model takes the tensors of the same model only") {
   CHECK(layer.bias.value().to_vector<float>() == bias.to_vector<float>());
 }
 
-}  // TEST_SUITE
+}  // TEST_SUITE("nn")
