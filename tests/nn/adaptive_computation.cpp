@@ -136,7 +136,6 @@ TEST_CASE("ACT: weights, ponder and gradients by the definition, halting early, 
 TEST_CASE("ACT: a token that halts has weights that sum to 1, one that never does has less") {
   for (const double bias : {0.1, -6.0}) {
     const Case c = make_case(bias);
-    std::vector<Variable> ones;
     std::vector<Variable> states;
     for (const Tensor& state : c.states) {
       Tensor marked = state.clone();

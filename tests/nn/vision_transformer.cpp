@@ -9,11 +9,6 @@ using namespace weft;
 
 namespace {
 
-VisionTransformerConfig paper(i64 patch, i64 classes, const std::string& attention,
-                              i64 value_width = 0) {
-  return {.patch = patch, .classes = classes, .value_width = value_width, .attention = attention};
-}
-
 std::vector<VisionTransformerConfig> vit_forms() {
   return {tiny_vit("full"),
           tiny_vit("full", 10),
@@ -102,19 +97,6 @@ class Definition : reference::Weights {
 }  // namespace
 
 TEST_SUITE("nn") {
-
-TEST_CASE("vision transformer: the paper's numbers of parameters") {
-  const auto count = [](const VisionTransformerConfig& config) {
-    VisionTransformer model(config, 1);
-    return parameter_count(model);
-  };
-  CHECK(count(paper(4, 10, "full")) == 9'523'722);
-  CHECK(count(paper(4, 10, "csp")) == 6'377'994);
-  CHECK(count(paper(4, 10, "csp", 1024)) == 9'523'722);
-  CHECK(count(paper(2, 100, "full")) == 9'649'764);
-  CHECK(count(paper(2, 100, "csp")) == 6'504'036);
-  CHECK(count(paper(2, 100, "csp", 1024)) == 9'649'764);
-}
 
 TEST_CASE("vision transformer: logits are those of the definition") {
   for (const VisionTransformerConfig& config : vit_forms()) {

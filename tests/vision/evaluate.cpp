@@ -144,6 +144,7 @@ TEST_CASE("presets: the paper's numbers of parameters") {
   CHECK(count("cifar10-csp-wide") == 9'523'722);
   CHECK(count("cifar100-full") == 9'649'764);
   CHECK(count("cifar100-shift-heads") == 6'504'036);
+  CHECK(count("cifar100-csp-wide") == 9'649'764);
   CHECK_ERROR(preset("cifar10-cps"), "did you mean cifar10-csp?");
 }
 
