@@ -43,6 +43,19 @@ Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& form
   return checkpoint;
 }
 
+i64 numbers_in(const Checkpoint& checkpoint) {
+  i64 numbers = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors) numbers += tensor.count();
+  return numbers;
+}
+
+void check_claims(i64 claimed, const Checkpoint& checkpoint, const std::string& file,
+                  const std::string& sizes) {
+  const i64 held = numbers_in(checkpoint);
+  require(claimed <= held, "{}: its configuration ({}) needs more numbers than the {} in the file",
+          file, sizes, held);
+}
+
 void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpoint,
                   const std::string& app, const std::string& file) {
   load_tensors(own, checkpoint.tensors, file);

@@ -73,6 +73,12 @@ std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& f
 // Without the tensors of export --example. Throws if the file is not a checkpoint of this app, or
 // has another format version.
 Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format);
+// The number of elements in a checkpoint.
+i64 numbers_in(const Checkpoint& checkpoint);
+// Throws if the file holds fewer elements than `claimed`, a lower bound from the configured sizes:
+// before anything is allocated for them.
+void check_claims(i64 claimed, const Checkpoint& checkpoint, const std::string& file,
+                  const std::string& sizes);
 // load_tensors(), and a warning on stderr, beginning with `app`, for weights that are not finite.
 void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpoint,
                   const std::string& app, const std::string& file);

@@ -34,23 +34,18 @@ i64 learnt_by_position(const UniversalTransformerConfig& config, i64 held) {
   return numbers > static_cast<double>(held) ? held + 1 : static_cast<i64>(numbers);
 }
 
-// Computes a lower bound of the number of elements from the configured sizes, and throws if the
-// file holds fewer, before anything is allocated.
-void check_claims(const UniversalTransformerConfig& config, const Checkpoint& checkpoint,
-                  const std::string& file) {
-  i64 held = 0;
-  for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
+i64 hidden_of(const UniversalTransformerConfig& config) {
+  return config.hidden > 0 ? config.hidden : 4 * config.width;
+}
+
+// A lower bound of the number of elements, of which the file holds `held`.
+i64 claimed(const UniversalTransformerConfig& config, i64 held) {
   const i64 d = config.width;  // sizes are within their limits: products do not overflow
-  const i64 hidden = config.hidden > 0 ? config.hidden : 4 * d;
-  i64 claimed = std::max(d * config.vocabulary, 2 * d * hidden);
-  if (config.encoding == "conv") claimed = std::max(claimed, d * d * config.conv_width);
-  if (config.encoding == "position") claimed = std::max(claimed, d * config.length);
-  if (!config.shared) claimed = std::max(claimed, d * d * config.depth);
-  claimed = std::max(claimed, learnt_by_position(config, held));
-  require(claimed <= held,
-          "{}: its configuration (width {}, hidden {}, length {}, depth {}) needs more numbers "
-          "than the {} in the file",
-          file, d, hidden, config.length, config.depth, held);
+  i64 numbers = std::max(d * config.vocabulary, 2 * d * hidden_of(config));
+  if (config.encoding == "conv") numbers = std::max(numbers, d * d * config.conv_width);
+  if (config.encoding == "position") numbers = std::max(numbers, d * config.length);
+  if (!config.shared) numbers = std::max(numbers, d * d * config.depth);
+  return std::max(numbers, learnt_by_position(config, held));
 }
 
 // "q [B N H E], k [B S H E]": the inputs that a layer's weights project to.
@@ -324,7 +319,9 @@ std::unique_ptr<UniversalTransformer> load_network(const UniversalTransformerCon
                                                    const Checkpoint& checkpoint,
                                                    const std::string& app,
                                                    const std::string& file) {
-  check_claims(config, checkpoint, file);
+  check_claims(claimed(config, numbers_in(checkpoint)), checkpoint, file,
+               fmt::format("width {}, hidden {}, length {}, depth {}", config.width,
+                           hidden_of(config), config.length, config.depth));
   auto network = std::make_unique<UniversalTransformer>(config, 0);
   load_weights(tensors(*network), checkpoint, app, file);
   return network;
