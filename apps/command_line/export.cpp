@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "apps/command_line/command_line.h"
-#include "nn/checkpoint.h"
 #include "nn/file.h"
 #include "nn/npy.h"
 

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "apps/command_line/json.h"
+#include "nn/checkpoint.h"
+#include "nn/context.h"
 #include "nn/module.h"
 
 namespace weft {
@@ -37,6 +39,21 @@ void add_export(const Options& app, ExportCommand& command);
 struct Example {
   Tensor input, logits, logits_f64;
 };
+// `call` returns the logits of `input` from a network with these weights, which computes in the
+// type that it is given.
+template <class Network, class Config, class Call>
+Example example_of(Config config, const std::vector<NamedTensor>& weights, const Tensor& input,
+                   const Call& call) {
+  config.precision = "f32";  // what is stored in bf16 would be rounded
+  const auto logits = [&](DType dtype) {
+    Network network(config, 0, dtype);
+    const std::vector<NamedTensor> places = tensors(network);
+    load_tensors(places, in_types_of(places, tensors_of(weights)), "export");
+    Context context = Context::evaluation();
+    return call(network, context, dtype);
+  };
+  return {input, logits(DType::f32), logits(DType::f64)};
+}
 // Returns the exit status. Throws if the file or folder exists already. Calls `example` for
 // --example.
 int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,

@@ -9,7 +9,6 @@
 #include "apps/command_line/attention_json.h"
 #include "apps/command_line/output.h"
 #include "apps/command_line/printable.h"
-#include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
 #include "ops/rotary/rotary.h"
 
@@ -105,16 +104,11 @@ int export_model(const ExportCommand& command, const UniversalTransformer& netwo
       const std::uint32_t word = RandomKey{}.words(static_cast<std::uint64_t>(i)).word[0];
       ids.data<i64>()[i] = below(word, vocabulary);
     }
-    const auto logits = [&](DType dtype) {
-      UniversalTransformerConfig config = network.config();
-      config.precision = "f32";  // what is stored in bf16 would be rounded
-      UniversalTransformer model(config, 0, dtype);
-      const std::vector<NamedTensor> places = weft::tensors(model);
-      load_tensors(places, in_types_of(places, tensors_of(tensors)), "export");
-      Context context = Context::evaluation();
-      return model(context, ids).logits.value();
-    };
-    return Example{ids, logits(DType::f32), logits(DType::f64)};
+    return example_of<UniversalTransformer>(
+        network.config(), tensors, ids,
+        [&](const UniversalTransformer& model, Context& context, DType) {
+          return model(context, ids).logits.value();
+        });
   });
 }
 

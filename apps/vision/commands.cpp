@@ -10,7 +10,6 @@
 #include "apps/command_line/output.h"
 #include "apps/data/picture.h"
 #include "apps/vision/evaluate.h"
-#include "nn/checkpoint.h"
 #include "ops/softmax/softmax.h"
 
 namespace weft::vision {
@@ -147,16 +146,11 @@ int run_export(const ExportCommand& command) {
       const Philox words = RandomKey{}.words(static_cast<std::uint64_t>(i));
       images.data<float>()[i] = static_cast<float>(normal(words.word[0], words.word[1]));
     }
-    const auto logits = [&](DType dtype) {
-      VisionTransformerConfig config = m;
-      config.precision = "f32";  // what is stored in bf16 would be rounded
-      VisionTransformer network(config, 0, dtype);
-      const std::vector<NamedTensor> places = tensors(network);
-      load_tensors(places, in_types_of(places, tensors_of(model.tensors())), "export");
-      Context context = Context::evaluation();
-      return network(context, images.to(dtype)).value();
-    };
-    return Example{images, logits(DType::f32), logits(DType::f64)};
+    return example_of<VisionTransformer>(
+        m, model.tensors(), images,
+        [&](const VisionTransformer& network, Context& context, DType dtype) {
+          return network(context, images.to(dtype)).value();
+        });
   });
 }
 
