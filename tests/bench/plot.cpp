@@ -10,6 +10,13 @@ ProgramRun plot(const Words& words) {
   return run_program(WEFT_SOURCE_ROOT "/bench/plot", words);
 }
 
+// Without matplotlib no picture is drawn: prints that, and returns true.
+bool not_drawn(const ProgramRun& run) {
+  const bool missing = run.status == 2 && contains(run.err, "needs matplotlib");
+  if (missing) MESSAGE("skipped: " << run.err);
+  return missing;
+}
+
 // A run of two epochs that logs this figure.
 std::string log_of(const std::string& figure) {
   std::string text;
@@ -139,18 +146,14 @@ TEST_CASE("plot: a picture keeps its height, wherever the curves end and by what
   const std::string picture = folder.path("x.png");
   const auto height = [&](const Words& more) {
     const ProgramRun drawn = plot(Words{"curves", low, high, "-o", picture} + more);
-    if (drawn.status == 2 && contains(drawn.err, "needs matplotlib")) return 0u;
+    if (not_drawn(drawn)) return 0u;
     REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
     return number_at(read_file(picture), 20);
   };
   const std::uint32_t whole = height({});
-  if (whole == 0) {
-    MESSAGE("skipped: python3 has no matplotlib");
-    return;
-  }
-  for (const Words& more : {Words{"--top", "3"}, Words{"--top", "3", "--figure", "perplexity"},
-                            Words{"--figure", "perplexity"}, Words{"--x", "tokens"},
-                            Words{"--x", "seconds"}, Words{"--x", "step"}}) {
+  if (whole == 0) return;
+  for (const Words& more : {Words{"--figure", "perplexity"}, Words{"--x", "tokens", "--top", "3"},
+                            Words{"--x", "seconds", "--top", "3", "--figure", "perplexity"}}) {
     CAPTURE(more.back());
     const std::uint32_t other = height(more);
     CHECK(other > 0.9 * whole);
@@ -171,10 +174,7 @@ TEST_CASE("plot: what curves cannot be drawn against, or up to") {
   CHECK(epoch.status == 2);
   CHECK(contains(epoch.err, "invalid choice: 'epoch' (choose from 'step', 'tokens', 'seconds')"));
   const ProgramRun low = curves({"--top", "1"});
-  if (contains(low.err, "needs matplotlib")) {
-    MESSAGE("skipped: python3 has no matplotlib");
-    return;
-  }
+  if (not_drawn(low)) return;
   check_refused(low, "--top: wanted a number above 2.000, the smallest value drawn, got 1");
 }
 
@@ -202,10 +202,7 @@ TEST_CASE("plot: the spans of a model, and what holds none") {
   const std::string best = folder.file("run/best.safetensors", model_of_spans("span", "key_pe"));
   for (const std::string& model : {best, folder.path("run")}) {
     const ProgramRun drawn = spans(model);
-    if (contains(drawn.err, "needs matplotlib")) {
-      MESSAGE("skipped: python3 has no matplotlib");
-      break;
-    }
+    if (not_drawn(drawn)) break;
     REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
     // matplotlib writes the text of its outlined letters in comments.
     const std::string picture = read_file(folder.path("spans.svg"));
@@ -265,10 +262,7 @@ TEST_CASE(
           curve("low", 1, 1, 4) + ", " + curve("lower", 1, 0.5, 2) + "]}]");
   const std::string picture = folder.path("scaling.svg");
   const ProgramRun drawn = plot({"scaling", curves, "-o", picture});
-  if (contains(drawn.err, "needs matplotlib")) {
-    MESSAGE("skipped: python3 has no matplotlib");
-    return;
-  }
+  if (not_drawn(drawn)) return;
   REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
   const std::string svg = read_file(picture);
   const auto full = heights_of(svg, "full"), close = heights_of(svg, "close");
