@@ -102,9 +102,17 @@ TEST_CASE("notes: a preset whose model other options changed" * not_sanitized())
 }
 
 TEST_CASE("notes: how long a run of hours takes, by its first steps" * not_sanitized()) {
-  const ProgramRun run = run_program(
-      "timeout",
-      Words{"-s", "INT", "10", built("apps/charlm"), "--steps", "1000000000"} + smallest);
+  const TemporaryFolder folder;
+  // It is ended once the note is there, however long a busy machine takes to begin.
+  const Words until_note = {
+      "-c",
+      "timeout 60 \"$@\" 2>\"$0\" & while kill -0 $! 2>/dev/null && ! grep -qs 'will take' "
+      "\"$0\"; do sleep 0.1; done; kill -TERM $!; wait $!; cat \"$0\" >&2",
+      folder.path("said"),
+      built("apps/charlm"),
+      "--steps",
+      "1000000000"};
+  const ProgramRun run = run_program("/bin/sh", until_note + smallest);
   CHECK(contains(run.err, "note: the 999,999,989 steps will take about "));
   CHECK((contains(run.err, " hours (estimated from ") ||
          contains(run.err, " days (estimated from ")));
