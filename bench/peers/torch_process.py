@@ -19,7 +19,7 @@ def keep_freed_memory():
 
 
 def wait(options):
-    """What a GPU was given is over when the GPU is."""
+    """Waits for what was given to a GPU."""
     if options.device == "cuda":
         import torch
         torch.cuda.synchronize()
