@@ -52,6 +52,11 @@ inline Variable leaf(const std::vector<double>& values) {
   return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
 }
 
+// A vector of these lengths, on the CPU.
+inline Tensor lengths_of(const std::vector<i64>& lengths) {
+  return Tensor::from(lengths, {static_cast<i64>(lengths.size())});
+}
+
 // Runs f on leaves of these values and backward from ⟨outputs, w⟩ with random w, rounded to
 // `cotangents`: the outputs, then the gradients of the inputs (undefined if there are none).
 struct Run {

@@ -124,7 +124,7 @@ TEST_CASE("adaptive-span: kernel and definition, with key_pe, lengths, dropout, 
         CAPTURE(rate);
         call.dropout = rate;
         call.random = {1, 2, 3};
-        if (N == S) call.lengths = Tensor::from(std::vector<i64>{75, 21, 0}, {3});
+        if (N == S) call.lengths = lengths_of({75, 21, 0});
         const std::string spec = tight ? "adaptive-span:ramp=5" : "adaptive-span";
         check_same_run(attended_run(spec, x.list(), call), defined_run(spec, x.list(), call));
       }
@@ -332,7 +332,7 @@ TEST_CASE("adaptive-span: what it refuses") {
   std::vector<Tensor> more = x.list();
   more[0] = more[0].slice(1, 0, 4);
   AttentionCall cut = causal();
-  cut.lengths = Tensor::from(std::vector<i64>{3}, {1});
+  cut.lengths = lengths_of({3});
   CHECK_ERROR(attended("adaptive-span", more, cut),
               "adaptive-span: takes lengths where N = S, got N = 4 and S = 6");
 }

@@ -147,8 +147,7 @@ TEST_SUITE("attention") {
 TEST_CASE("biblosa: it is its equations, and its gradients are their slopes") {
   const AttentionSizes sizes{.B = 3, .N = 11, .S = 11, .d = 3};
   for (const std::vector<i64>& lengths : {std::vector<i64>{}, {11, 7, 0}}) {
-    AttentionCall call;
-    if (!lengths.empty()) call.lengths = Tensor::from(lengths, {3});
+    const AttentionCall call = with_lengths(lengths);
     const auto check = [&](const std::string& spec, const ShapedBiblosa& shaped) {
       CAPTURE(spec);
       loops::check(spec, biased(spec, sizes), call, biblosa_by_loops(shaped, lengths));
@@ -164,7 +163,7 @@ TEST_CASE("biblosa: it is its equations, and its gradients are their slopes") {
 TEST_CASE("biblosa: directed attention is its equations, at any size of block and of scores") {
   const i64 B = 2, N = 23, C = 19;
   const std::vector<i64> lengths{N, 14};
-  const Tensor counts = Tensor::from(lengths, {B});
+  const Tensor counts = lengths_of(lengths);
   for (const double size : {1.0, 30.0}) {
     Row numbers = loops::row_of(normal({B, N, 2 * C}, 1));
     for (double& value : numbers) value *= size;
@@ -204,7 +203,7 @@ TEST_CASE("biblosa: directed attention against central differences") {
     for (const i64 block : {3, 9}) {
       const std::vector<Tensor> inputs{normal({2, 9, 6}, 3), normal({2, 9, 3}, 4)};
       CHECK_GRADIENTS(attention_of(block, later), inputs);
-      const Tensor lengths = Tensor::from(std::vector<i64>{8, 0}, {2});
+      const Tensor lengths = lengths_of({8, 0});
       CHECK_GRADIENTS(attention_of(block, later, lengths), inputs);
     }
   }

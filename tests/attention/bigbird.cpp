@@ -70,7 +70,7 @@ TEST_CASE("bigbird: it is dense attention under the mask of the paper") {
         CAPTURE(N);
         CAPTURE(size);
         AttentionCall call;
-        if (cut) call.lengths = Tensor::from(std::vector(lengths.end() - B, lengths.end()), {B});
+        if (cut) call.lengths = lengths_of({lengths.end() - B, lengths.end()});
         const Tensor random = any_blocks(by_item ? Shape{B, H, inside, r} : Shape{H, inside, r}, n);
         call.given["random_blocks"] = random;
         check_same_run(attended_run(bigbird(size, r), in.list(), call),
@@ -139,7 +139,7 @@ TEST_CASE("bigbird: what is drawn is a function of seed, layer, head and length"
   CHECK_FALSE(same_bits(blocks.slice(0, 0, 1), blocks.slice(0, 1, 2)));
   CHECK_FALSE(same_bits(drawn(call, N - 2), blocks.slice(1, 0, 27)));
   // Each item of a batch has the blocks of its own length.
-  call.lengths = Tensor::from(std::vector<i64>{N, 41}, {2});
+  call.lengths = lengths_of({N, 41});
   const Tensor both = chosen(bigbird(2, 3), in.list(), call).at("random_blocks");
   REQUIRE(both.shape() == Shape{2, 2, 28, 3});
   call.lengths = {};
@@ -152,7 +152,7 @@ TEST_CASE("bigbird: up to three blocks, and with all blocks drawn, it is full at
   const QueryKeyValue in(2, 70, 70, 2, 4, 5);
   AttentionCall call;
   for (const bool cut : {false, true}) {
-    if (cut) call.lengths = Tensor::from(std::vector<i64>{70, 48}, {2});
+    if (cut) call.lengths = lengths_of({70, 48});
     AttentionCall full = call;
     full.query_lengths = call.lengths;
     const Tensor wanted = attended("full", in.list(), full);
@@ -172,8 +172,7 @@ TEST_CASE("bigbird: no pattern lists more tiles than there is room for") {
     const QueryKeyValue in(2, N, N, 1, 1, 1);
     for (const i64 size : {1, 2, 31, 33, 63, 64, 65, 100, 128, 500}) {
       for (const i64 r : {0, 1, 5}) {
-        AttentionCall call;
-        call.lengths = Tensor::from(std::vector<i64>{N, (N + 2) / 3}, {2});
+        const AttentionCall call = with_lengths({N, (N + 2) / 3});
         CHECK(attended(bigbird(size, r), in.list(), call).count() == 2 * N);
       }
     }

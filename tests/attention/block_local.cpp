@@ -70,7 +70,7 @@ TEST_CASE("block-local: it is full attention of each block, and of the pooled ro
     const QueryKeyValue in(3, N, N, 2, 4, 5);
     for (const std::vector<i64>& lengths : {std::vector{N, N, N}, std::vector{N, N / 2, i64{0}}}) {
       AttentionCall call;
-      if (lengths[1] < N) call.lengths = Tensor::from(lengths, {3});
+      if (lengths[1] < N) call.lengths = lengths_of(lengths);
       for (const i64 block : {1, 3, 64, 1000}) {
         CAPTURE(N);
         CAPTURE(block);

@@ -42,7 +42,7 @@ void check_captured(const Step& step, const std::function<void()>& change) {
 // before.
 void check_other_lengths(const Step& step, const Tensor& lengths, i64 N) {
   const Tensor before = step()[0];
-  check_captured(step, [&] { lengths.copy_from(Tensor::from(std::vector<i64>{N - 9, N}, {2})); });
+  check_captured(step, [&] { lengths.copy_from(lengths_of({N - 9, N})); });
   CHECK_FALSE(same_bits(step()[0], before));
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("bigbird: a captured step makes its lists of the lengths that stand th
     const i64 N = short_blocks ? 60 : 400;
     const QueryKeyValue in(2, N, N, 1, 2, 2);
     AttentionCall call;
-    call.lengths = Tensor::from(std::vector<i64>{N, N / 2}, {2}).to(device);
+    call.lengths = lengths_of({N, N / 2}).to(device);
     const Step step = step_of(moved(in), mechanism_of(spec, call));
     check_other_lengths(step, call.lengths, N);
   }
@@ -74,7 +74,7 @@ TEST_CASE("segtree: a captured step makes the trees of the lengths that stand th
   std::vector<Tensor> inputs = moved(QueryKeyValue(2, T, T, 1, 2, 2));
   inputs.push_back(normal({18, 2}, 4).to(device));
   AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{leaves, 9}, {2}).to(device);
+  call.lengths = lengths_of({leaves, 9}).to(device);
   const Step step = step_of(inputs, mechanism_of("segtree", call));
   check_other_lengths(step, call.lengths, leaves);
 }
@@ -85,7 +85,7 @@ TEST_CASE("shared-full: a captured step normalises the keys of the lengths that 
   const Tensor q = with_zero_rows(normal({2, N, 1, 3}, 1), false);
   const std::vector<Tensor> inputs{q.to(device), normal({2, N, 1, 2}, 2).to(device)};
   AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{N, 9}, {2}).to(device);
+  call.lengths = lengths_of({N, 9}).to(device);
   const Step step = step_of(inputs, mechanism_of("shared-full:normalize_keys=1", call));
   check_other_lengths(step, call.lengths, N);
 }

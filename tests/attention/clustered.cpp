@@ -322,7 +322,7 @@ TEST_CASE("clusters: positions are drawn without replacement, and padding does n
   for (std::size_t c = 90; c < 200; ++c) CHECK(more[c] == more[c - 90]);
 
   AttentionCall padded;
-  padded.query_lengths = integers({61, 90}, {2});
+  padded.query_lengths = lengths_of({61, 90});
   const auto cut = [](const Tensor& x) { return x.slice(0, 0, 1).slice(1, 0, 61); };
   for (const std::string spec : {"clustered:clusters=13", "clustered"}) {
     const Tensor labels = chosen(spec, in.list(), padded).at("labels");
@@ -355,8 +355,8 @@ TEST_CASE("clustered: more clusters than queries, one query, no query") {
   const std::vector<Tensor> one{in.q.slice(1, 0, 1), in.k, in.v};
   check_close(attended("clustered", one), attended("full", one));
   AttentionCall call;
-  call.lengths = integers({0, 40}, {2});
-  call.query_lengths = integers({30, 0}, {2});
+  call.lengths = lengths_of({0, 40});
+  call.query_lengths = lengths_of({30, 0});
   const Run none = attended_run("clustered", in.list(), call);
   for (const Tensor& x :
        {none.outputs[0], none.gradients[0], none.gradients[1], none.gradients[2]}) {

@@ -38,8 +38,7 @@ TEST_CASE("conditional: the inner mechanism's temperature is that of full attent
 }
 
 TEST_CASE("conditional: lengths apply to queries where they do for the inner mechanism") {
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{8, 3}, {2});
+  const AttentionCall call = with_lengths({8, 3});
   AttentionCall of_both = call;
   of_both.query_lengths = call.lengths;
   for (const char* wrapper :

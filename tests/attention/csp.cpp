@@ -7,6 +7,7 @@
 
 #include "autograd/tape.h"
 #include "ops/attention/csp/csp.h"
+#include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 

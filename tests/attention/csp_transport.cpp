@@ -155,8 +155,7 @@ TEST_CASE("csp: gradients through many steps of sinkhorn are those of its defini
 
 TEST_CASE("csp: an item under sinkhorn gives what it would give alone") {
   const Tensor v = normal({2, 13, 1, 4}, 7);
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{13, 7}, {2});
+  const AttentionCall call = with_lengths({13, 7});
   const std::string spec = "csp:sinkhorn=3,group=5,temperature=0.5";
   const Run both = attended_run(spec, {v}, call);
   const Tensor alone = attended(spec, {v.slice(0, 1, 2).slice(1, 0, 7).clone()});
@@ -174,9 +173,7 @@ TEST_CASE("csp: what sinkhorn excludes is refused") {
   refused("csp:sinkhorn=2,order=ascending", "csp: sinkhorn=2 tends to order=reference");
   refused("csp:sinkhorn=2,sort=0", "csp: sinkhorn=2 tends to order=reference");
   refused("csp:sinkhorn=2,preset=released", "csp: sinkhorn=2 tends to order=reference");
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{5}, {1});
-  refused("csp:sinkhorn=2,groups=2", "groups=2 takes no lengths", call);
+  refused("csp:sinkhorn=2,groups=2", "groups=2 takes no lengths", with_lengths({5}));
   AttentionCall given;
   given.given["src"] = Tensor::zeros({1, 6, 2}, DType::i64);
   refused("csp:sinkhorn=2", "src cannot be given; these can: shifts", given);

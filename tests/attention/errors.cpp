@@ -134,18 +134,14 @@ TEST_CASE("every mechanism: lengths") {
     };
     for (const bool of_queries : {false, true}) {
       const Masks& masks = sample.mechanism().masks;
-      const auto lengths = [](std::vector<i64> values) {
-        const auto count = static_cast<i64>(values.size());
-        return Tensor::from(values, {count});
-      };
       if (!(of_queries ? masks.query_lengths : masks.lengths)) {
-        check_error(with_lengths(lengths({5, 2}), of_queries), {"lengths", "use full"});
+        check_error(with_lengths(lengths_of({5, 2}), of_queries), {"lengths", "use full"});
         continue;
       }
-      check_error(with_lengths(lengths({5, 2, 1}), of_queries), {"lengths", "[3]", "[2]"});
-      check_error(with_lengths(lengths({5, 6}), of_queries), {"lengths", "6", "0 … 5"});
-      check_error(with_lengths(lengths({-1, 5}), of_queries), {"lengths", "-1"});
-      check_error(with_lengths(lengths({5, 2}).to(DType::f32), of_queries), {"i64", "f32"});
+      check_error(with_lengths(lengths_of({5, 2, 1}), of_queries), {"lengths", "[3]", "[2]"});
+      check_error(with_lengths(lengths_of({5, 6}), of_queries), {"lengths", "6", "0 … 5"});
+      check_error(with_lengths(lengths_of({-1, 5}), of_queries), {"lengths", "-1"});
+      check_error(with_lengths(lengths_of({5, 2}).to(DType::f32), of_queries), {"i64", "f32"});
     }
   }
 }

@@ -35,7 +35,7 @@ TEST_CASE("i-clustered: with all keys chosen it is full attention") {
   const QueryKeyValue in(2, 70, 83, heads(), 4, 5);
   AttentionCall call;
   for (const bool lengths : {false, true}) {
-    if (lengths) call.lengths = Tensor::from(std::vector<i64>{83, 31}, {2});
+    if (lengths) call.lengths = lengths_of({83, 31});
     const Run wanted = attended_run("full", in.list(), call);
     for (const std::string option : {"topk=83", "topk=200", "topk=83,detach_mass=1"}) {
       for (const std::string clusters : {"7", "150"}) {
@@ -180,8 +180,7 @@ TEST_CASE("i-clustered: NaN in a score counts as the largest, and reaches the ou
 
 TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behind them") {
   const QueryKeyValue in(2, 40, 40, 2, 4, 3);
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{5, 0}, {2});
+  const AttentionCall call = with_lengths({5, 0});
   const Tensor topk = chosen("i-clustered:clusters=3,topk=8", in.list(), call).at("topk");
   for (i64 row = 0; row < 2 * 2 * 3; ++row) {
     for (i64 t = 0; t < 8; ++t) {
@@ -270,7 +269,7 @@ TEST_CASE("i-clustered-causal: with all keys chosen it is causal full attention"
   AttentionCall call = causal();
   for (const bool lengths : {false, true}) {
     if (lengths) {
-      call.lengths = Tensor::from(std::vector<i64>{130, 31}, {2});
+      call.lengths = lengths_of({130, 31});
       call.query_lengths = call.lengths;
     }
     const Run wanted = attended_run("full", in.list(), call);

@@ -3,7 +3,6 @@
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/attention/loops.h"
-#include "tests/attention/sample.h"
 
 namespace weft {
 namespace {

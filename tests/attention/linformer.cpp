@@ -90,8 +90,8 @@ TEST_CASE("linformer: it is the sums of its equations") {
     AttentionCall call;
     const Tensor dout = normal({3, N, 2, 4}, 5);
     for (const bool cut : {false, true}) {
-      if (cut) call.lengths = Tensor::from(std::vector<i64>{S, S - 4, 0}, {3});
-      if (cut) call.query_lengths = Tensor::from(std::vector<i64>{2, N, N}, {3});
+      if (cut) call.lengths = lengths_of({S, S - 4, 0});
+      if (cut) call.query_lengths = lengths_of({2, N, N});
       const std::vector<Tensor> wanted = by_loops(x, call, dout);
       const std::vector<Tensor> got = attended_for(dout, "linformer", x.list(), call);
       for (std::size_t i = 0; i < wanted.size(); ++i) {

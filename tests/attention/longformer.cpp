@@ -65,7 +65,7 @@ std::vector<AttentionCall> calls(i64 N) {
     for (const bool cut : {false, true}) {
       AttentionCall call;
       call.causal = causal;
-      if (cut) call.lengths = Tensor::from(std::vector<i64>{N, N / 2, 0}, {3});
+      if (cut) call.lengths = lengths_of({N, N / 2, 0});
       all.push_back(call);
     }
   }
@@ -133,7 +133,7 @@ TEST_CASE("longformer: a mask of the first positions is the option, to the bit")
   for (const i64 shorter : {30, 2}) {
     AttentionCall call = causal();
     call.dropout = 0.2;
-    call.lengths = Tensor::from(std::vector<i64>{shorter, 30}, {2});
+    call.lengths = lengths_of({shorter, 30});
     const Run wanted = attended_run("longformer:window=3,global_tokens=4", in.list(), call);
     call.given["global_mask"] = mask;
     check_same_bits(attended_run("longformer:window=3,global_tokens=0", in.list(), call), wanted);

@@ -131,8 +131,7 @@ TEST_CASE("lsh: a query of zeros has a key of zeros and no gradient through it")
 
 TEST_CASE("lsh: one chunk with the masks of the call") {
   const LshInputs in(3, 70, 2, 4, 5);
-  AttentionCall call;
-  call.causal = true;
+  AttentionCall call = causal();
   check_same(mechanism_of("lsh:chunk=70,rounds=2", call), shared_full(all_seen(3, 70, true)),
              in.both());
   check_same(mechanism_of("lsh:chunk=70,rounds=2,self=last", call),
@@ -140,7 +139,7 @@ TEST_CASE("lsh: one chunk with the masks of the call") {
   check_same(mechanism_of("lsh:chunk=70,rounds=2,self=last,combine=logsumexp", call),
              shared_full(all_seen(3, 70, true), Self::last), in.both());
   const std::vector<i64> lengths{70, 31, 0};
-  call.lengths = Tensor::from(lengths, {3});
+  call.lengths = lengths_of(lengths);
   check_same(mechanism_of("lsh:chunk=70,rounds=2", call),
              shared_full(all_seen(3, 70, true, lengths)), in.both());
 }
@@ -275,8 +274,7 @@ TEST_CASE("lsh: the list is sorted by bucket, then by position") {
 
 TEST_CASE("lsh: causal, no value of the future reaches an output") {
   const LshInputs in(1, 90, 1, 4, 5);
-  AttentionCall call;
-  call.causal = true;
+  AttentionCall call = causal();
   call.random = {9, 9, 9};
   for (const std::string options : {"", ",wrap=1,combine=logsumexp", ",self=last",
                                      ",self=exclude,duplicates=correct"}) {

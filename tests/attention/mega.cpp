@@ -84,9 +84,8 @@ struct Form {
            ",chunk=" + std::to_string(chunk) + ",truncation=" + std::to_string(truncation);
   }
   AttentionCall call() const {
-    AttentionCall call;
+    AttentionCall call = with_lengths(lengths);
     call.causal = causal;
-    if (!lengths.empty()) call.lengths = Tensor::from(lengths, {i64(lengths.size())});
     return call;
   }
 };

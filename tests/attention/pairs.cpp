@@ -253,7 +253,7 @@ TEST_SUITE("attention") {
 
 TEST_CASE("pairs: bf16 is f64 of the same numbers, but for the roundings") {
   const ThreadsOf one(1);
-  const Tensor lengths = Tensor::from(std::vector<i64>{67, 21}, {2});
+  const Tensor lengths = lengths_of({67, 21});
   for (const auto& [E, M] : {std::pair<i64, i64>{16, 16}, {64, 64}, {40, 24}, {5, 7}, {8, 8}}) {
     check_stored("full:", 67, 67, E, M, {.causal = true});
     check_stored("full:", 67, 130, E, M);
@@ -282,8 +282,8 @@ TEST_CASE("pairs: bf16 with heads of every width that CUDA has kernels for, and 
 TEST_CASE("pairs: bf16 and every kind of part") {
   const ThreadsOf one(1);
   const i64 N = 140, S = 130;
-  const Tensor keys = Tensor::from(std::vector<i64>{S - 9, S - 80}, {2});
-  const Tensor queries = Tensor::from(std::vector<i64>{N - 70, N}, {2});
+  const Tensor keys = lengths_of({S - 9, S - 80});
+  const Tensor queries = lengths_of({N - 70, N});
   const auto check = [&](const StoredPart& part, double dropout = 0) {
     check_stored(part, {N, S, 16, 24, dropout});
   };
@@ -314,12 +314,12 @@ TEST_CASE("pairs: bf16 and every kind of part") {
                {N, S, 128, 24, 0, {1, 38}});
   check_stored(StoredPart{{}, {}, {}, 2}, {3, S, 16, 16, 0, {2, S + 2}});
   // No keys, and few queries.
-  check_stored(StoredPart{{}, Tensor::from(std::vector<i64>{0, 5}, {2})}, {5, 9, 16, 16});
+  check_stored(StoredPart{{}, lengths_of({0, 5})}, {5, 9, 16, 16});
   check_stored(StoredPart{{.band = {.end = {.slope = 9}}}}, {1, 9, 16, 16});
   // Few queries, whose keys are worked on in ranges.
   const Band band{.first = {.slope = 300, .offset = 9}, .end = {.slope = 200, .offset = 200}};
   check_stored(StoredPart{{.band = band}}, {3, 700, 16, 21, 0.2});
-  const Tensor most = Tensor::from(std::vector<i64>{610, 0}, {2});
+  const Tensor most = lengths_of({610, 0});
   check_stored(StoredPart{{}, most}, {1, 700, 40, 128, 0, {1, 2, 1, 700}});
 }
 
@@ -380,7 +380,7 @@ TEST_CASE("pairs: bands") {
   const i64 N = tested_is_emulated() ? 150 : 337;
   const QueryKeyValue in(2, N, N, 2, 5, 6);
   const std::vector<i64> lengths{N, N - 70};
-  const Tensor two = Tensor::from(lengths, {2});
+  const Tensor two = lengths_of(lengths);
   check_pattern(in, {{.band = Band::window(70, 3)}},
                 [](i64, i64 i, i64 j) { return i - 70 <= j && j <= i + 3; });
   check_pattern(in, {{.band = Band::window(2, 90)}},
@@ -411,9 +411,9 @@ TEST_CASE("pairs: few queries, whose keys are worked on in ranges") {
     const HeadSees both = [&](i64 h, i64 i, i64 j) { return j < 9 * i || sees(h, i, j); };
     check_pattern(in, {{.band = band}, rest}, both);
     check_pattern(in, {rest, {.band = band}}, both);
-    check_pattern(in, {{}}, [](i64, i64, i64) { return true; }, tolerance::forward_f64,
-                  tolerance::backward_f64, Tensor::from(std::vector<i64>{S - 90, 0}, {2}),
-                  Tensor::from(std::vector<i64>{N - 1, N}, {2}));
+    check_pattern(
+        in, {{}}, [](i64, i64, i64) { return true; }, tolerance::forward_f64,
+        tolerance::backward_f64, lengths_of({S - 90, 0}), lengths_of({N - 1, N}));
   }
 }
 
@@ -434,7 +434,7 @@ TEST_CASE("pairs: residue classes, and two parts under one softmax") {
   const ThreadsOf one(1);
   const i64 N = tested_is_emulated() ? 90 : 230;
   const QueryKeyValue in(2, N, N, 2, 5, 6);
-  const Tensor two = Tensor::from(std::vector<i64>{N, N - 21}, {2});
+  const Tensor two = lengths_of({N, N - 21});
   for (const i64 l : {2, 5, 70}) {
     CAPTURE(l);
     check_pattern(in, {{.band = Band::window(3, 2), .classes = l}},
@@ -456,7 +456,7 @@ TEST_CASE("pairs: the first keys in a part of their own, whatever their class") 
   const ThreadsOf one(1);
   for (const i64 N : {i64{4}, tested_is_emulated() ? i64{90} : i64{230}}) {
     const QueryKeyValue in(2, N, N, 2, 5, 6);
-    const Tensor two = Tensor::from(std::vector<i64>{N, N - N / 4}, {2});
+    const Tensor two = lengths_of({N, N - N / 4});
     for (const i64 l : {1, 4, 30}) {
       for (const i64 first : {1, 3, 70}) {
         CAPTURE(l);

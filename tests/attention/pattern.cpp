@@ -68,8 +68,8 @@ TEST_CASE("pattern: it is dense attention under the mask") {
       const Tensor mask = random_mask({1, H, rows, (S + block - 1) / block}, DType::u8);
       check_same_run(by_pattern(in, mask.reshape({H, rows, mask.size(3)}), block, call),
                      dense(in, by(mask, block), call));
-      call.lengths = Tensor::from(std::vector<i64>{S, S - 30}, {2});
-      call.query_lengths = causal ? call.lengths : Tensor::from(std::vector<i64>{0, N}, {2});
+      call.lengths = lengths_of({S, S - 30});
+      call.query_lengths = causal ? call.lengths : lengths_of({0, N});
       call.dropout = 0.3;
       call.random = {4, 5, 6};
       const Tensor items = random_mask({2, 1, rows, mask.size(3)}, DType::u8);

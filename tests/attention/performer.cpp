@@ -37,8 +37,8 @@ TEST_SUITE("attention") {
 
 TEST_CASE("performer: maxima that rise from chunk to chunk change nothing but the rounding") {
   AttentionCall lengths = causal();
-  lengths.lengths = Tensor::from(std::vector<i64>{150, 66}, {2});
-  lengths.query_lengths = Tensor::from(std::vector<i64>{131, 150}, {2});
+  lengths.lengths = lengths_of({150, 66});
+  lengths.query_lengths = lengths_of({131, 150});
   for (const char* spec : kernels) {
     for (const AttentionCall& call : {AttentionCall{}, causal(), lengths}) {
       CAPTURE(spec);

@@ -84,6 +84,13 @@ inline AttentionCall causal() {
   return call;
 }
 
+// A call with these lengths; none: without lengths.
+inline AttentionCall with_lengths(const std::vector<i64>& lengths) {
+  AttentionCall call;
+  if (!lengths.empty()) call.lengths = lengths_of(lengths);
+  return call;
+}
+
 inline void check_close(const Tensor& got, const Tensor& wanted) {
   CHECK(relative_error(got, wanted) <= tolerance::forward_f64);
 }

@@ -101,7 +101,7 @@ Tensor cut_lengths(i64 batch, i64 most, bool keys) {
   for (i64 b = 0; b < batch; ++b) {
     lengths.push_back(pattern[static_cast<std::size_t>(b % 4)]);
   }
-  return Tensor::from(lengths, {batch});
+  return lengths_of(lengths);
 }
 
 // Every combination of masks and dropout; with `few` none, each one alone, and all together.
@@ -292,12 +292,6 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
     }
   }
   return Samples(std::move(taken));
-}
-
-AttentionCall with_lengths(const std::vector<i64>& lengths) {
-  AttentionCall call;
-  if (!lengths.empty()) call.lengths = Tensor::from(lengths, {static_cast<i64>(lengths.size())});
-  return call;
 }
 
 AttentionSizes with_few_heads(AttentionSizes sizes) {

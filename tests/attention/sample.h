@@ -93,9 +93,6 @@ std::size_t values_input(const Sample& sample);
 // Whether the input has an axis that counts batch items.
 bool has_batch(const AttentionInput& input);
 
-// A call with these lengths; none: without lengths.
-AttentionCall with_lengths(const std::vector<i64>& lengths);
-
 // x scaled to the initial size of a learnt input, if its fact sheet has one, and clamped to its
 // bounds if there are any; otherwise x.
 Tensor as_it_starts(const Tensor& x, const AttentionInput& input);

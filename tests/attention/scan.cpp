@@ -214,7 +214,7 @@ class ScanBounds {
 std::vector<Tensor> scan_run(ScanCall call, const ScanCase& of, const std::vector<Tensor>& in,
                              const Tensor& dout, Device device) {
   const auto lengths = [&](const std::vector<i64>& given) {
-    return given.empty() ? Tensor{} : Tensor::from(given, {i64(given.size())}).to(device);
+    return given.empty() ? Tensor{} : lengths_of(given).to(device);
   };
   call.causal = of.causal;
   call.lengths = lengths(of.keys);

@@ -188,7 +188,7 @@ TEST_CASE("segtree: it is dense attention along the edges of the tree, with its 
           call.causal = is_causal;
           call.dropout = rate;
           call.random = {4, 5, 6};
-          if (cut) call.lengths = Tensor::from(std::vector<i64>{n - n / 3, n}, {2});
+          if (cut) call.lengths = lengths_of({n - n / 3, n});
           const Run wanted = run(dense(n, call, 0.6), inputs, 17, Device{});
           const Run got = attended_run(spec_of(0.6), inputs, call);
           CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f64);
@@ -226,8 +226,7 @@ TEST_CASE("segtree: an item has the tree of its own length") {
   const std::vector<Tensor> inputs = inputs_of(n + 1, rows, 1, 3, 2, 15);
   std::vector<i64> lengths;
   for (i64 length = 0; length <= n; ++length) lengths.push_back(length);
-  AttentionCall call;
-  call.lengths = Tensor::from(lengths, {n + 1});
+  const AttentionCall call = with_lengths(lengths);
   const Tensor all = attended("segtree", inputs, call);
   for (i64 length = 1; length <= n; ++length) {
     CAPTURE(length);
@@ -247,9 +246,7 @@ TEST_CASE("segtree: what it refuses") {
               "segtree: no sequence has 5 rows; 2 positions have 3, 3 have 6; got q [1,5,1,2], k");
   CHECK_ERROR(attended("segtree", of_rows(11, 11)),
               "segtree: relative must be [3·levels(N_max), E] with 3·levels(N_max) = 12; got");
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{6}, {1});
-  CHECK_ERROR(attended("segtree", of_rows(11, 12), call),
+  CHECK_ERROR(attended("segtree", of_rows(11, 12), with_lengths({6})),
               "segtree: lengths holds 6, outside 0 … 5");
   std::vector<Tensor> unequal = of_rows(11, 12);
   unequal[1] = normal({1, 6, 1, 2}, 2), unequal[2] = normal({1, 6, 1, 2}, 3);

@@ -92,15 +92,13 @@ TEST_CASE("shared-full: the key of a query of zeros is made of finite numbers") 
 TEST_CASE("shared-full: a NaN beyond the lengths reaches no key and no gradient") {
   const Tensor q = normal({2, 9, 2, 3}, 1), v = normal({2, 9, 2, 2}, 2);
   q.slice(0, 1, 2).slice(1, 4, 9).fill(std::nan(""));
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{9, 4}, {2});
+  const AttentionCall call = with_lengths({9, 4});
   check_finite(attended_run("shared-full:normalize_keys=1", {q, v}, call));
 }
 
 TEST_CASE("shared-full: lengths count for queries and keys") {
   const Tensor q = normal({2, 9, 2, 3}, 1), v = normal({2, 9, 2, 2}, 2);
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{9, 4}, {2});
+  const AttentionCall call = with_lengths({9, 4});
   const Tensor out = attended("shared-full", {q, v}, call);
   for (const double value : out.slice(0, 1, 2).slice(1, 4, 9).clone().to_vector<double>()) {
     CHECK(value == 0);

@@ -62,8 +62,8 @@ TEST_CASE("sinkformer: weights are exp z, divided by sums of rows and columns in
   const QueryKeyValue in(3, 70, 41, 2, 4, 3);
   AttentionCall call;
   const std::vector<i64> queries{70, 33, 1}, keys{20, 41, 7};
-  call.query_lengths = Tensor::from(queries, {3});
-  call.lengths = Tensor::from(keys, {3});
+  call.query_lengths = lengths_of(queries);
+  call.lengths = lengths_of(keys);
   for (const i64 steps : {1, 2, 3, 4, 7}) {
     CAPTURE(steps);
     const Tensor wanted = scaled_weights(in.q, in.k, steps, queries, keys);
@@ -73,8 +73,7 @@ TEST_CASE("sinkformer: weights are exp z, divided by sums of rows and columns in
 
 TEST_CASE("sinkformer: one half step is full attention") {
   const QueryKeyValue in(2, 70, 131, 3, 4, 5);
-  AttentionCall call;
-  call.lengths = Tensor::from(std::vector<i64>{131, 66}, {2});
+  AttentionCall call = with_lengths({131, 66});
   for (const double rate : {0.0, 0.4}) {
     call.dropout = rate;
     call.random = {1, 2, 3};
@@ -86,7 +85,7 @@ TEST_CASE("sinkformer: one half step is full attention") {
 TEST_CASE("sinkformer: constant columns, and their gradient, are those of the definition") {
   const QueryKeyValue in(2, 70, 67, 2, 5, 6);
   AttentionCall call;
-  call.query_lengths = Tensor::from(std::vector<i64>{70, 9}, {2});
+  call.query_lengths = lengths_of({70, 9});
   for (const double rate : {0.0, 0.3}) {
     call.dropout = rate;
     call.random = {1, 2, 3};

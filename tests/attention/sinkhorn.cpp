@@ -312,7 +312,7 @@ TEST_CASE("sinkhorn: what it refuses") {
   refuses(text + ",sort=simple", Sorted(1, 4, 3).simple(),
           "sinkhorn: sort_weight must be [H, 2E, ⌊N_max/block⌋] with ⌊N_max/block⌋ = 4");
   AttentionCall lengths;
-  lengths.lengths = Tensor::from(std::vector<i64>{10}, {1});
+  lengths.lengths = lengths_of({10});
   refuses(text, x.list(), "sinkhorn: does not take lengths", lengths);
   refuses(
       text, x.with_null(),

@@ -30,7 +30,7 @@ TEST_CASE("sparse: it is dense attention under the masks of the paper") {
     const QueryKeyValue in(3, N, N, 3, 4, 5);
     AttentionCall call = causal();
     for (const bool cut : {false, true}) {
-      if (cut) call.lengths = Tensor::from(std::vector<i64>{N, N / 2, 0}, {3});
+      if (cut) call.lengths = lengths_of({N, N / 2, 0});
       for (const bool merged : {true, false}) {
         const std::string heads = merged ? "" : ",combine=heads";
         for (const i64 l : {1, 6, 64}) {

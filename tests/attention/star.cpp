@@ -110,9 +110,8 @@ TEST_CASE("star: it is its equations, and its gradients are their slopes") {
         const std::string spec = "star" + options + ends;
         const std::size_t heads = options.find("steps=1") == std::string::npos ? 2 : 4;
         for (const std::vector<i64>& lengths : {std::vector<i64>{}, {N, N / 2, 0}}) {
-          AttentionCall call;
-          if (!lengths.empty()) call.lengths = Tensor::from(lengths, {3});
-          loops::check(spec, loops::inputs_of(spec, {.B = 3, .N = N, .S = N, .d = 5}), call,
+          loops::check(spec, loops::inputs_of(spec, {.B = 3, .N = N, .S = N, .d = 5}),
+                       with_lengths(lengths),
                        star_by_loops({heads, ends == std::string("ring")}, lengths));
         }
       }

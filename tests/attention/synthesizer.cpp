@@ -106,11 +106,6 @@ void each_kind(const Body& body) {
   }
 }
 
-Tensor lengths_of(std::vector<i64> lengths) {
-  const auto count = static_cast<i64>(lengths.size());
-  return Tensor::from(lengths, {count});
-}
-
 TEST_SUITE("attention") {
 
 TEST_CASE("synthesizer: it is the softmax of its equations") {
@@ -130,9 +125,8 @@ TEST_CASE("synthesizer: gradients with products beside what is learnt") {
   const ThreadsOf one(1);
   each_kind([](const char* mode, bool dot) {
     const Synthesized x(mode, dot, 2, 5, 7);
-    AttentionCall call;
-    CHECK_GRADIENTS(mechanism_of(x.spec(), call), x.list(), 3, 1e-6, 60);
-    call.causal = true;
+    CHECK_GRADIENTS(mechanism_of(x.spec()), x.list(), 3, 1e-6, 60);
+    AttentionCall call = causal();
     call.lengths = lengths_of({5, 3});
     call.dropout = 0.3;
     call.random = {1, 2, 3};
@@ -236,8 +230,7 @@ TEST_CASE("synthesizer: what is learnt for later positions takes no part") {
 TEST_CASE("synthesizer: what stands beyond the lengths is not read, in any mode") {
   each_kind([](const char* mode, bool dot) {
     const Synthesized x(mode, dot, 2, 37, 37);
-    AttentionCall call;
-    call.lengths = lengths_of({37, 20});
+    const AttentionCall call = with_lengths({37, 20});
     std::vector<Tensor> garbled = x.list();
     for (Tensor& input : garbled) {
       const bool projected = input.rank() == 4;

@@ -76,9 +76,7 @@ TEST_CASE("topk: what is kept does not depend on the temperature") {
 TEST_CASE("topk: a causal query with few keys has -1 behind them") {
   const std::vector<Tensor> inputs{normal({1, 3, 1, 4}, 1), normal({1, 3, 1, 4}, 2),
                                    normal({1, 3, 1, 4}, 3)};
-  AttentionCall call;
-  call.causal = true;
-  CHECK(chosen_keys("topk:topk=3", inputs, call).to_vector<i64>() ==
+  CHECK(chosen_keys("topk:topk=3", inputs, causal()).to_vector<i64>() ==
         std::vector<i64>{0, -1, -1, 0, 1, -1, 0, 1, 2});
 }
 

@@ -21,10 +21,6 @@ SequenceClassifierConfig tiny_classifier(const std::string& attention, i64 toget
           .dropout = 0.3};
 }
 
-Tensor lengths_of(const std::vector<i64>& lengths) {
-  return Tensor::from(lengths, {static_cast<i64>(lengths.size())}).to(tested_device());
-}
-
 // The definition, by the positions that exist alone.
 struct ClassifierDefinition : reference::Weights {
   using Rows = reference::Rows;
@@ -73,7 +69,8 @@ TEST_CASE("sequence classifier: logits of sequences and of pairs are those of th
     const std::vector<i64> lengths = {9, 5, 1, 7};
     const Tensor symbols = random_ids({4, 9}, 16, 4);
     Context context = Context::evaluation();
-    const Tensor logits = model(context, symbols, lengths_of(lengths)).value().to(Device());
+    const Tensor logits =
+        model(context, symbols, lengths_of(lengths).to(tested_device())).value().to(Device());
     REQUIRE(logits.shape() == Shape{4 / together, 3});
     const ClassifierDefinition definition(model);
     const std::vector<i64> all = symbols.to_vector<i64>();
@@ -97,7 +94,8 @@ TEST_CASE("sequence classifier: what fills a batch up changes nothing") {
     CAPTURE(attention);
     SequenceClassifier model(tiny_classifier(attention), 3, f64);
     randomise(model, 5);
-    const Tensor both = random_ids({2, 40}, 16, 4), lengths = lengths_of({40, 23});
+    const Tensor both = random_ids({2, 40}, 16, 4),
+                 lengths = lengths_of({40, 23}).to(tested_device());
     const auto logits_of = [&](const Tensor& symbols) {
       Context context = Context::evaluation();
       return model(context, symbols, lengths).value();
@@ -116,7 +114,8 @@ TEST_CASE("sequence classifier: gradients by every parameter, with dropout") {
     CAPTURE(together);
     SequenceClassifier model(tiny_classifier("full", together), 3, f64);
     randomise(model, 5);
-    const Tensor symbols = random_ids({4, 11}, 16, 4), lengths = lengths_of({11, 6, 1, 8});
+    const Tensor symbols = random_ids({4, 11}, 16, 4),
+                 lengths = lengths_of({11, 6, 1, 8}).to(tested_device());
     check_gradients_of(
         model,
         [&](std::span<const Variable>) {

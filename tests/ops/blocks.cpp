@@ -8,10 +8,6 @@
 namespace weft {
 namespace {
 
-Tensor lengths_of(const std::vector<i64>& lengths) {
-  return Tensor::from(lengths, {static_cast<i64>(lengths.size())});
-}
-
 TEST_SUITE("ops") {
 
 TEST_CASE("blocks: mean, maximum and a row for all, index by index") {
