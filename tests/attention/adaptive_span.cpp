@@ -165,9 +165,7 @@ TEST_CASE("adaptive-span: at z = 1 it is a windowed softmax, whatever the ramp")
 TEST_CASE("adaptive-span: weights sum to 1 where there is a key, and are 0 out of reach") {
   const i64 N = 80, L = 64;
   Spanned x(1, N, N, {0, 0.3}, L, 4, N);
-  const Tensor unit = Tensor::zeros({1, N, 2, N}, DType::f64);
-  for (i64 j = 0; j < N; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
-  x.in.v = unit;
+  x.in.v = unit_values(1, N, 2);
   const Tensor weights = attended("adaptive-span:ramp=6", x.list(), causal());
   const auto w = weights.view<const double, 4>();
   for (i64 h = 0; h < 2; ++h) {

@@ -97,9 +97,7 @@ TEST_CASE("block-local: blocks of one position, and one block") {
 TEST_CASE("block-local: the weights of a mean sum to two, and reach every block alike") {
   const i64 N = 10, block = 4;
   const QueryKeyValue in(1, N, N, 1, 3, 1);
-  const Tensor unit = Tensor::zeros({1, N, 1, N}, DType::f64);
-  for (i64 j = 0; j < N; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
-  const Tensor map = attended("block-local:block=4", {in.q, in.k, unit});  // [1, N, 1, N]
+  const Tensor map = attended("block-local:block=4", {in.q, in.k, unit_values(1, N, 1)});
   const View<double, 4> weight = map.view<double, 4>();
   for (i64 i = 0; i < N; ++i) {
     double row = 0;

@@ -132,8 +132,7 @@ double spectral_norm(const std::vector<double>& k, std::size_t E) {
 TEST_CASE("clustered: attention is as near as the query is to the mean") {
   const i64 N = 60, S = 50, E = 5;
   QueryKeyValue in(1, N, S, 1, E, S);
-  in.v = Tensor::zeros({1, S, 1, S}, DType::f64);
-  for (i64 s = 0; s < S; ++s) in.v.view<double, 4>()(0, s, 0, s) = 1;
+  in.v = unit_values(1, S, 1);
   const double norm = spectral_norm(in.k.to_vector<double>(), std::size_t(E));
   for (const double temperature : {0.05, 0.4472, 1.3}) {
     const std::string option = fmt::format("temperature={}", temperature);

@@ -146,8 +146,7 @@ TEST_CASE("full: the gradient of a score") {
   const i64 N = 6, S = 70, M = 5;
   const QueryKeyValue in(1, N, S, 1, 4, M);
   const Tensor bias = random_normal({1, 1, N, S}, DType::f64, 7);
-  const Tensor unit = Tensor::zeros({1, S, 1, S}, DType::f64);
-  for (i64 j = 0; j < S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+  const Tensor unit = unit_values(1, S, 1);
   for (const double rate : {0.0, 0.4}) {
     AttentionCall call;
     call.dropout = rate;

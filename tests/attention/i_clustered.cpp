@@ -20,12 +20,6 @@ AttentionCall alone(i64 B, i64 H, i64 N) {
   return call;
 }
 
-Tensor unit_values(i64 B, i64 S, i64 H) {
-  const Tensor unit = Tensor::zeros({B, S, H, S}, DType::f64);
-  for (i64 s = 0; s < S; ++s) unit.slice(1, s, s + 1).slice(3, s, s + 1).fill(1);
-  return unit;
-}
-
 // One on an emulated device.
 i64 heads() { return few_on_device() ? 1 : 3; }
 

@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "runtime/arithmetic.h"
+#include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
@@ -312,14 +313,11 @@ TEST_CASE("every mechanism: dropout has an effect where the fact sheet says so" 
   }
 }
 
-// The weights [B, N, H, S] of the values, from values that are unit vectors.
+// The weights [B, N, H, S] of the values.
 Tensor weights(const Sample& sample) {
   std::vector<Tensor> inputs = sample.inputs;
-  const std::size_t values = values_input(sample);
   const AttentionSizes& s = sample.sizes;
-  Tensor unit = Tensor::zeros({s.B, s.S, s.H, s.S}, inputs[values].dtype());
-  for (i64 j = 0; j < s.S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
-  inputs[values] = unit;
+  inputs[values_input(sample)] = unit_values(s.B, s.S, s.H);
   return sample.with(inputs).output();
 }
 

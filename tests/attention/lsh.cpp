@@ -231,12 +231,9 @@ TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of wha
   }
 }
 
-// The weights [B, N, H, N], from values that are unit vectors.
+// The weights [B, N, H, N].
 Tensor weights(const std::string& spec, const Tensor& q, const AttentionCall& call) {
-  const i64 N = q.size(1);
-  const Tensor unit = Tensor::zeros({q.size(0), N, q.size(2), N}, DType::f64);
-  for (i64 j = 0; j < N; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
-  return attended(spec, {q, unit}, call);
+  return attended(spec, {q, unit_values(q.size(0), q.size(1), q.size(2))}, call);
 }
 
 std::set<i64> seen_by(const Tensor& weights, i64 i) {

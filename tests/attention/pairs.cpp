@@ -157,15 +157,8 @@ void check_stored(const StoredOp& op, const StoredCase& of) {
   const Tensor dout = number({2, N, 2, M}, 5), wide_dout = dout.to(DType::f64);
   const std::vector<Tensor> got = stored_run(op, dropout, given, dout);
   const std::vector<Tensor> wanted = stored_run(op, dropout, wide, wide_dout);
-  // With the identity as values, the output is the weights.
-  const Tensor identity = Tensor::zeros({2, S, 2, S}, DType::f64);
-  for (i64 b = 0; b < 2; ++b) {
-    for (i64 j = 0; j < S; ++j) {
-      for (i64 h = 0; h < 2; ++h) identity.view<double, 4>()(b, j, h, j) = 1;
-    }
-  }
   std::vector<Tensor> of_weights = wide;
-  of_weights[2] = identity;
+  of_weights[2] = unit_values(2, S, 2);
   const Tensor any = Tensor::zeros({2, N, 2, S}, DType::f64);
   const Tensor kept = stored_run(op, dropout, of_weights, any)[0];
   const Tensor all = stored_run(op, 0, of_weights, any)[0];

@@ -132,6 +132,13 @@ struct QueryKeyValue {
   std::vector<Tensor> list() const { return {q, k, v}; }
 };
 
+// Values [B, S, H, S] that are unit vectors: the output for them is the weights.
+inline Tensor unit_values(i64 B, i64 S, i64 H) {
+  const Tensor values = Tensor::zeros({B, S, H, S}, DType::f64);
+  for (i64 j = 0; j < S; ++j) values.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+  return values;
+}
+
 // A copy of x [B, N, H, E] with zeros at position 5, and with `all` in the whole first head.
 inline Tensor with_zero_rows(const Tensor& x, bool all) {
   const Tensor y = x.clone();

@@ -69,13 +69,11 @@ struct PlainTree {
 std::vector<std::vector<i64>> edges_of(i64 n, bool is_causal) {
   const PlainTree tree(n, is_causal);
   const i64 T = tree.rows();
-  const Tensor unit = Tensor::zeros({1, T, 1, T}, DType::f64);
-  for (i64 j = 0; j < T; ++j) unit.view<double, 4>()(0, j, 0, j) = 1;
   AttentionCall call;
   call.causal = is_causal;
   const Tensor none = Tensor::zeros({1, T, 1, 1}, DType::f64);
   const Tensor relative = normal({3 * tree.levels(), 1}, 4);
-  const Tensor map = attended("segtree", {none, none, unit, relative}, call);
+  const Tensor map = attended("segtree", {none, none, unit_values(1, T, 1), relative}, call);
   std::vector<std::vector<i64>> times;
   for (i64 i = 0; i < T; ++i) {
     double least = 1;

@@ -40,17 +40,10 @@ Tensor scaled_weights(const Tensor& q, const Tensor& k, i64 steps, std::span<con
   return weights;
 }
 
-// The weights of the mechanism: its output for a value of one for each key.
+// The weights of the mechanism.
 Tensor weights_of(const std::string& spec, const QueryKeyValue& in,
                   const AttentionCall& call = {}) {
-  const i64 B = in.k.size(0), S = in.k.size(1), H = in.k.size(2);
-  const Tensor unit = Tensor::zeros({B, S, H, S}, DType::f64);
-  const View<double, 4> one = unit.view<double, 4>();
-  for (i64 b = 0; b < B; ++b) {
-    for (i64 h = 0; h < H; ++h) {
-      for (i64 j = 0; j < S; ++j) one(b, j, h, j) = 1;
-    }
-  }
+  const Tensor unit = unit_values(in.k.size(0), in.k.size(1), in.k.size(2));
   return attended(spec, {in.q, in.k, unit}, call);
 }
 

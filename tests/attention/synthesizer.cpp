@@ -157,8 +157,7 @@ TEST_CASE("synthesizer: random weights are the same whatever is read") {
   for (const char* mode : {"random", "factorized-random", "dense"}) {
     const i64 N = 20;
     Synthesized x(mode, false, 2, N, N);
-    x.in.v = Tensor::zeros({2, N, H, N}, DType::f64);
-    for (i64 j = 0; j < N; ++j) x.in.v.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+    x.in.v = unit_values(2, N, H);
     const Tensor weights = attended(x.spec(), x.list());
     const bool same = same_bits(weights.slice(0, 0, 1), weights.slice(0, 1, 2));
     CHECK(same == (mode != std::string("dense")));  // whose `hidden` is another in each item

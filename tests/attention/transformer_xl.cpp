@@ -133,14 +133,10 @@ TEST_CASE("transformer-xl: keys that come before all others move no score of the
   // Keys in front take weight, and do not change the ratios of the others' weights.
   Relative longer = x;
   longer.in.k = concatenate(std::vector<Variable>{normal({1, 13, 2, 4}, 6), x.in.k}, 1).value();
-  // The weights of keys, with the rows of the identity as values, over that of key `from`.
+  // The weights of keys over that of key `from`.
   const auto weights = [](const Relative& of, i64 from) {
-    const i64 S = of.in.k.size(1);
     std::vector<Tensor> list = of.list();
-    list[2] = Tensor::zeros({1, S, 2, S}, DType::f64);
-    for (i64 j = 0; j < S; ++j) {
-      for (i64 h = 0; h < 2; ++h) list[2].view<double, 4>()(0, j, h, j) = 1;
-    }
+    list[2] = unit_values(1, of.in.k.size(1), 2);
     const Tensor a = attended("transformer-xl", list, causal());
     std::vector<double> ratios;
     for (i64 i = 0; i < 20; ++i) {
