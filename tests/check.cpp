@@ -112,8 +112,12 @@ GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor
   return gradcheck(f, on_device(inputs), seed, step, elements);
 }
 
-Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed,
-        Device device, DType cotangents) {
+namespace {
+
+// A run with the cotangents that `cotangent_of` returns for the outputs, in their order.
+template <class F>
+Run run_with(const F& cotangent_of, const Differentiable& f, const std::vector<Tensor>& inputs,
+             Device device) {
   std::vector<Variable> leaves;
   for (const Tensor& input : on_device(inputs, device)) {
     leaves.push_back(is_floating(input.dtype()) ? Variable::leaf(input) : Variable(input));
@@ -121,18 +125,39 @@ Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_
   Run result;
   Tape tape;
   const std::vector<Variable> outputs = f(leaves);
-  std::vector<Tensor> weights;
+  std::vector<Tensor> cotangents;
   for (const Variable& output : outputs) {
     result.outputs.push_back(output.value().to(Device{}));
-    const Tensor weight = random_uniform(output.shape(), DType::f32, seed++, -1, 1).to(cotangents);
-    weights.push_back(weight.to(output.value().dtype()).to(output.value().device()));
+    cotangents.push_back(cotangent_of(output.value()).to(output.value().device()));
   }
-  tape.backward(outputs, weights);
+  tape.backward(outputs, cotangents);
   for (const Variable& leaf : leaves) {
     const Tensor gradient = leaf.gradient();
     result.gradients.push_back(gradient.defined() ? gradient.to(Device{}) : gradient);
   }
   return result;
+}
+
+}  // namespace
+
+Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed,
+        Device device, DType cotangents) {
+  const auto random = [&](const Tensor& output) {
+    const Tensor weight = random_uniform(output.shape(), DType::f32, seed++, -1, 1);
+    return weight.to(cotangents).to(output.dtype());
+  };
+  return run_with(random, f, inputs, device);
+}
+
+Run run_for(const Tensor& dout, const Differentiable& f, const std::vector<Tensor>& inputs,
+            Device device) {
+  return run_with([&](const Tensor&) { return dout; }, f, inputs, device);
+}
+
+std::vector<Tensor> Run::all() const {
+  std::vector<Tensor> tensors = outputs;
+  tensors.insert(tensors.end(), gradients.begin(), gradients.end());
+  return tensors;
 }
 
 Tensor scattered(const Tensor& x) {

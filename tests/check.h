@@ -61,9 +61,13 @@ inline Tensor lengths_of(const std::vector<i64>& lengths) {
 // `cotangents`: the outputs, then the gradients of the inputs (undefined if there are none).
 struct Run {
   std::vector<Tensor> outputs, gradients;
+  std::vector<Tensor> all() const;  // the outputs, then the gradients
 };
 Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed = 17,
         Device device = tested_device(), DType cotangents = DType::f32);
+// The same for an f of one output, with this cotangent.
+Run run_for(const Tensor& dout, const Differentiable& f, const std::vector<Tensor>& inputs,
+            Device device = tested_device());
 void check_same_bits(const Run& got, const Run& wanted);
 
 // gradcheck() with the inputs on the tested device. On an emulated one, and under the sanitizers,

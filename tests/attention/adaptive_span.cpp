@@ -103,8 +103,8 @@ TEST_CASE("adaptive-span: it is the equations of the paper") {
       const Spanned x(2, N, S, {0.03, 0.432, 1}, L);
       const Tensor dout = normal({2, N, 3, 3}, 5);
       const std::vector<Tensor> wanted = by_loops(x, L, double(R), dout);
-      const std::vector<Tensor> got =
-          attended_for(dout, "adaptive-span:ramp=" + std::to_string(R), x.list(), causal());
+      const std::string spec = "adaptive-span:ramp=" + std::to_string(R);
+      const std::vector<Tensor> got = run_for(dout, mechanism_of(spec, causal()), x.list()).all();
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         CAPTURE(i);
         CHECK(relative_error(got[i], wanted[i]) < 1e-6);

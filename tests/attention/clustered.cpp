@@ -5,7 +5,6 @@
 #include <cmath>
 #include <set>
 
-#include "autograd/tape.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"

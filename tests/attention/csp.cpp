@@ -5,7 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "autograd/tape.h"
 #include "ops/attention/csp/csp.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
@@ -26,17 +25,6 @@ Result csp(const std::string& spec, const Tensor& v, AttentionCall call = {},
   const Tensor out = attend(AttentionSpec(spec), call, inputs).out.value();
   const Tensor shifts = chosen.contains("shifts") ? chosen.at("shifts").to(Device{}) : Tensor{};
   return {out.to(Device{}), chosen.at("src").to(Device{}), shifts};
-}
-
-// The output and the gradient for this cotangent.
-Run walked(const std::string& spec, const Tensor& v, const Tensor& dout,
-           const AttentionCall& call = {}, Device device = tested_device()) {
-  const Variable leaf = Variable::leaf(v.to(device));
-  const std::vector<Variable> inputs{leaf};
-  Tape tape;
-  const Variable out = attend(AttentionSpec(spec), call, inputs).out;
-  tape.backward(out, dout.to(device));
-  return {{out.value().to(Device{})}, {leaf.gradient().to(Device{})}};
 }
 
 double at(const Tensor& x, i64 b, i64 n, i64 c) {
@@ -266,7 +254,7 @@ TEST_CASE("csp: backward gathers through the inverse") {
         }
       }
     }
-    CHECK(same_bits(walked(spec, v, dout, call).gradients[0], wanted));
+    CHECK(same_bits(run_for(dout, mechanism_of(spec, call), {v}).gradients[0], wanted));
   }
 }
 
@@ -483,7 +471,8 @@ void check_sources(i64 N, i64 G, const std::vector<i64>& shifts, DType type,
     }
     CHECK(equal);
     CHECK(same_bits(r.out, wanted.to(type)));
-    CHECK(same_bits(walked(spec, v.to(type), r.out, call, device).gradients[0], v.to(type)));
+    const Run back = run_for(r.out, mechanism_of(spec, call), {v.to(type)}, device);
+    CHECK(same_bits(back.gradients[0], v.to(type)));
   }
 }
 
@@ -559,7 +548,7 @@ TEST_CASE("csp: the number of threads changes nothing") {
     CAPTURE(spec);
     const auto run = [&](int threads) {
       const ThreadsOf some(threads);
-      return walked(spec, v, dout, call);
+      return run_for(dout, mechanism_of(spec, call), {v});
     };
     const Run one = run(1), four = run(4);
     CHECK(same_bits(one.outputs[0], four.outputs[0]));
@@ -598,7 +587,7 @@ TEST_CASE("csp: more positions than 16 bits count") {
   }
   AttentionCall call;
   call.given["src"] = r.src;
-  const Run all = walked("csp:groups=1,order=ascending", v, r.out, call);
+  const Run all = run_for(r.out, mechanism_of("csp:groups=1,order=ascending", call), {v});
   CHECK(same_bits(all.outputs[0], r.out));
   CHECK(same_bits(all.gradients[0], v));
 }

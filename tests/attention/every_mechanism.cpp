@@ -1,7 +1,6 @@
 // The derivatives and the kernel of every registered mechanism.
 #include <algorithm>
 
-#include "autograd/tape.h"
 #include "runtime/arithmetic.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
@@ -222,13 +221,7 @@ TEST_CASE("every mechanism: a gradient of the output that lies anywhere in memor
     CAPTURE(sample.text);
     const Tensor dout = random_normal(sample.output().shape(), DType::f64, 8);
     const auto gradients = [&](const Tensor& given) {
-      std::vector<Variable> leaves;
-      for (const Tensor& input : on_device(sample.inputs)) leaves.push_back(Variable::leaf(input));
-      Tape tape;
-      tape.backward(attend(sample.spec, sample.call, leaves).out, given.to(tested_device()));
-      std::vector<Tensor> list;
-      for (const Variable& leaf : leaves) list.push_back(leaf.gradient());
-      return list;
+      return run_for(given, mechanism_of(sample.spec.text(), sample.call), sample.inputs).gradients;
     };
     const std::vector<Tensor> wanted = gradients(dout);
     for (const Placed placed : placements(turn++)) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/tape.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
@@ -193,11 +192,7 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
   const Tensor dout = random_normal({1, N, 1, 3}, DType::f64, 9);
   const auto gradients = [&](const std::string& text, const std::vector<Tensor>& inputs,
                              const Tensor& gradient) {
-    std::vector<Variable> leaves;
-    for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
-    Tape tape;
-    tape.backward(mechanism_of(text)(leaves)[0], gradient.to(tested_device()));
-    return on_device({leaves[0].gradient(), leaves[1].gradient(), leaves[2].gradient()}, Device{});
+    return run_for(gradient, mechanism_of(text), inputs).gradients;
   };
   const auto exact = gradients(spec, in.list(), dout);
   const auto detached = gradients(spec + ",detach_mass=1", in.list(), dout);

@@ -1,4 +1,5 @@
 // Properties of ISAB alone (mechanism page: ops/attention/isab/isab.h).
+#include "autograd/tape.h"
 #include "ops/linear/linear.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"

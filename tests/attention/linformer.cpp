@@ -1,5 +1,4 @@
 // Properties of Linformer attention alone (mechanism page: ops/attention/linformer/linformer.h).
-#include "autograd/tape.h"
 #include "runtime/arithmetic.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
@@ -93,7 +92,8 @@ TEST_CASE("linformer: it is the sums of its equations") {
       if (cut) call.lengths = lengths_of({S, S - 4, 0});
       if (cut) call.query_lengths = lengths_of({2, N, N});
       const std::vector<Tensor> wanted = by_loops(x, call, dout);
-      const std::vector<Tensor> got = attended_for(dout, "linformer", x.list(), call);
+      const std::vector<Tensor> got =
+          run_for(dout, mechanism_of("linformer", call), x.list()).all();
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         CAPTURE(i);
         CHECK(relative_error(got[i], wanted[i]) <= tolerance::backward_f64);
@@ -101,12 +101,11 @@ TEST_CASE("linformer: it is the sums of its equations") {
       // proj_k for both: its gradient is the sum of the two.
       Linformed same = x;
       same.proj_v = x.proj_k;
-      const std::vector<Tensor> apart = attended_for(dout, "linformer", same.list(), call);
-      const std::vector<Tensor> shared =
-          attended_for(dout, "linformer:share_kv=1", x.shared(), call);
-      REQUIRE(shared.size() == 5);  // no proj_v
-      CHECK(relative_error(shared[0], apart[0]) == 0);
-      CHECK(relative_error(shared[4], added(apart[4].to(Device{}), apart[5].to(Device{}))) <=
+      const Run apart = run_for(dout, mechanism_of("linformer", call), same.list());
+      const Run shared = run_for(dout, mechanism_of("linformer:share_kv=1", call), x.shared());
+      REQUIRE(shared.gradients.size() == 4);  // no proj_v
+      CHECK(relative_error(shared.outputs[0], apart.outputs[0]) == 0);
+      CHECK(relative_error(shared.gradients[3], added(apart.gradients[3], apart.gradients[4])) <=
             tolerance::backward_f64);
     }
   }

@@ -7,7 +7,6 @@
 #include <functional>
 #include <vector>
 
-#include "autograd/tape.h"
 #include "runtime/arithmetic.h"
 #include "tests/attention/run_attention.h"
 
@@ -85,13 +84,9 @@ using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 // that: by central differences along a random direction of each input, for a random cotangent.
 inline void check(const std::string& spec, const std::vector<Tensor>& inputs,
                   const AttentionCall& call, const Function& function) {
-  std::vector<Variable> leaves;
-  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
-  Tape tape;
-  const Variable out = attend(AttentionSpec(spec), call, leaves).out;
-  check_close(out.value().to(Device{}), function(inputs));
-  const Tensor dout = normal(out.shape(), 5);
-  tape.backward(out, dout.to(tested_device()));
+  const Tensor wanted = function(inputs), dout = normal(wanted.shape(), 5);
+  const Run all = run_for(dout, mechanism_of(spec, call), inputs);
+  check_close(all.outputs[0], wanted);
   const auto along = [](const Tensor& a, const Tensor& b) {
     const Row x = row_of(a), y = row_of(b);
     double sum = 0;
@@ -111,8 +106,8 @@ inline void check(const std::string& spec, const std::vector<Tensor>& inputs,
       return along(function(other), dout);
     };
     const double slope = (moved(step) - moved(-step)) / (2 * step);
-    const Tensor gradient = leaves[i].gradient();
-    const double got = gradient.defined() ? along(gradient.to(Device{}), direction) : 0;
+    const Tensor& gradient = all.gradients[i];
+    const double got = gradient.defined() ? along(gradient, direction) : 0;
     const double size = std::max({std::abs(slope), std::abs(got), 1.0});
     CHECK(std::abs(got - slope) <= 1e-7 * size);
   }

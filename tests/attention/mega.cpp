@@ -271,7 +271,8 @@ void check_equations(const Form& form, i64 B, i64 N) {
   const std::vector<Tensor> inputs = inputs_of(form, B, N);
   const Tensor dout = normal({B, N, width}, 5);
   const std::vector<Tensor> wanted = by_loops(form, inputs, dout);
-  const std::vector<Tensor> got = attended_for(dout, form.spec(), inputs, form.call());
+  const std::vector<Tensor> got =
+      run_for(dout, mechanism_of(form.spec(), form.call()), inputs).all();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     CAPTURE(i);
     double size = 0;

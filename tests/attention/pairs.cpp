@@ -129,15 +129,8 @@ struct StoredCase {
 // slow, and other cases cover its kernels in f64.
 std::vector<Tensor> stored_run(const StoredOp& op, double dropout,
                                const std::vector<Tensor>& inputs, const Tensor& dout) {
-  const Device where = dout.dtype() == DType::bf16 ? tested_device() : Device{};
-  std::vector<Variable> leaves;
-  for (const Tensor& input : inputs) leaves.push_back(Variable::leaf(input.to(where)));
-  Tape tape;
-  const Variable out = op(leaves, dropout);
-  tape.backward(out, dout.to(where));
-  std::vector<Tensor> results{out.value().to(Device{})};
-  for (const Variable& leaf : leaves) results.push_back(leaf.gradient().to(Device{}));
-  return results;
+  const auto f = [&](std::span<const Variable> x) { return std::vector{op(x, dropout)}; };
+  return run_for(dout, f, inputs, dout.dtype() == DType::bf16 ? tested_device() : Device{}).all();
 }
 
 void check_stored(const StoredOp& op, const StoredCase& of) {

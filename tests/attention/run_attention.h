@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 
-#include "autograd/tape.h"
 #include "ops/attention/mechanism.h"
 #include "tests/check.h"
 
@@ -38,20 +37,6 @@ inline Run defined_run(const std::string& spec, const std::vector<Tensor>& input
     return std::vector{defined(parsed, call, variables).out};
   };
   return run(definition, inputs, 17, Device{});
-}
-
-// Output, then the gradients of all inputs, for the cotangent `dout`.
-inline std::vector<Tensor> attended_for(const Tensor& dout, const std::string& spec,
-                                        const std::vector<Tensor>& inputs,
-                                        const AttentionCall& call) {
-  std::vector<Variable> leaves;
-  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
-  Tape tape;
-  const Variable out = attend(AttentionSpec(spec), call, leaves).out;
-  tape.backward(out, dout.to(tested_device()));
-  std::vector<Tensor> results{out.value()};
-  for (const Variable& leaf : leaves) results.push_back(leaf.gradient());
-  return results;
 }
 
 // The pairs of N positions in all of H heads that its cost counts: two exponentials each.
@@ -148,10 +133,8 @@ inline Tensor with_zero_rows(const Tensor& x, bool all) {
 }
 
 inline void check_finite(const Run& run) {
-  for (const std::vector<Tensor>& tensors : {run.outputs, run.gradients}) {
-    for (const Tensor& x : tensors) {
-      for (const double value : x.to(DType::f64).to_vector<double>()) CHECK(std::isfinite(value));
-    }
+  for (const Tensor& x : run.all()) {
+    for (const double value : x.to(DType::f64).to_vector<double>()) CHECK(std::isfinite(value));
   }
 }
 

@@ -220,14 +220,10 @@ std::vector<Tensor> scan_run(ScanCall call, const ScanCase& of, const std::vecto
   call.lengths = lengths(of.keys);
   call.query_lengths = lengths(of.queries);
   if (call.omega.defined()) call.omega = call.omega.to(accumulator_of(dout.dtype())).to(device);
-  std::vector<Variable> leaves;
-  for (const Tensor& x : in) leaves.push_back(Variable::leaf(x.to(device)));
-  Tape tape;
-  const Variable out = scan_attention(call, leaves[0], leaves[1], leaves[2]);
-  tape.backward(out, dout.to(device));
-  std::vector<Tensor> results{out.value().to(Device{})};
-  for (const Variable& leaf : leaves) results.push_back(leaf.gradient().to(Device{}));
-  return results;
+  const auto f = [&](std::span<const Variable> x) {
+    return std::vector{scan_attention(call, x[0], x[1], x[2])};
+  };
+  return run_for(dout, f, in, device).all();
 }
 
 void check_scan(ScanCall call, const ScanCase& of, bool apart = false) {

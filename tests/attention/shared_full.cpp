@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "autograd/observer.h"
-#include "autograd/tape.h"
 #include "ops/pointwise/pointwise.h"
 #include "tests/attention/run_attention.h"
 

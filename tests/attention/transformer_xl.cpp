@@ -3,7 +3,6 @@
 // adaptive span does not use.
 #include <cmath>
 
-#include "autograd/tape.h"
 #include "ops/attention/engines/pairs/distance_attention.h"
 #include "ops/views/views.h"
 #include "tests/attention/run_attention.h"
@@ -106,8 +105,8 @@ TEST_CASE("transformer-xl: it is the equations of the paper") {
       const Relative x(2, N, S, 3, 4, 3, 10);
       const Tensor dout = normal({2, N, 3, 3}, 5);
       const std::vector<Tensor> wanted = by_loops(x, clamp, dout);
-      const std::vector<Tensor> got =
-          attended_for(dout, "transformer-xl:clamp=" + std::to_string(clamp), x.list(), causal());
+      const std::string spec = "transformer-xl:clamp=" + std::to_string(clamp);
+      const std::vector<Tensor> got = run_for(dout, mechanism_of(spec, causal()), x.list()).all();
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         CAPTURE(i);
         CHECK(relative_error(got[i], wanted[i]) < 1e-11);
