@@ -6,7 +6,7 @@
 #include "ops/attention/agglomerative/agglomerative.h"
 
 #include "autograd/tape.h"
-#include "tests/attention/sample.h"
+#include "tests/attention/run_attention.h"
 #include "tests/threads.h"
 
 namespace weft {
@@ -20,32 +20,6 @@ struct AgglomerativeInputs {
         y(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
   std::vector<Tensor> list() const { return {zq, zk, y}; }
 };
-
-Differentiable op(bool causal) {
-  return [causal](std::span<const Variable> inputs) {
-    AttentionCall call;
-    call.causal = causal;
-    return std::vector{attend(AttentionSpec("agglomerative"), call, inputs).out};
-  };
-}
-
-Tensor output(bool causal, const std::vector<Tensor>& inputs) {
-  const std::vector<Tensor> moved = on_device(inputs);
-  const std::vector<Variable> variables(moved.begin(), moved.end());
-  return op(causal)(variables)[0].value().to(Device{});
-}
-
-// The causal output, and the gradients for this cotangent, where they were computed.
-Run walked(const std::vector<Tensor>& inputs, const Tensor& dout) {
-  std::vector<Variable> leaves;
-  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
-  Tape tape;
-  const Variable out = op(true)(leaves)[0];
-  tape.backward(out, dout.to(tested_device()));
-  Run result{{out.value()}, {}};
-  for (const Variable& leaf : leaves) result.gradients.push_back(leaf.gradient());
-  return result;
-}
 
 // The same mathematics, position by position, in long double. One batch item.
 struct Exact {
@@ -129,21 +103,22 @@ TEST_SUITE("attention") {
 TEST_CASE("agglomerative: the last causal output is that without the mask") {
   for (const i64 N : {1, 7, 128, 129, 300}) {
     const AgglomerativeInputs in(2, N, N, 3, 5);
-    CHECK(relative_error(output(true, in.list()).slice(1, N - 1, N),
-                         output(false, in.list()).slice(1, N - 1, N)) <= tolerance::forward_f64);
+    check_close(attended("agglomerative", in.list(), causal()).slice(1, N - 1, N),
+                attended("agglomerative", in.list()).slice(1, N - 1, N));
   }
 }
 
 TEST_CASE("agglomerative: one query over all references is the last causal one") {
   const AgglomerativeInputs in(2, 150, 150, 3, 5);
-  CHECK(relative_error(output(false, {in.zq.slice(1, 149, 150), in.zk, in.y}),
-                       output(true, in.list()).slice(1, 149, 150)) <= tolerance::forward_f64);
+  check_close(attended("agglomerative", {in.zq.slice(1, 149, 150), in.zk, in.y}),
+              attended("agglomerative", in.list(), causal()).slice(1, 149, 150));
 }
 
 TEST_CASE("agglomerative: the first causal output is the first value by the query's classes") {
   const AgglomerativeInputs in(1, 9, 9, 3, 5);
   const Exact exact(in, Tensor::zeros({1, 9, 3, 5}, DType::f64));
-  const std::vector<double> out = output(true, in.list()).to_vector<double>();
+  const std::vector<double> out =
+      attended("agglomerative", in.list(), causal()).to_vector<double>();
   const std::vector<double> y = in.y.to_vector<double>();
   for (std::size_t j = 0; j < 15; ++j) {
     CHECK(out[j] ==
@@ -155,7 +130,7 @@ TEST_CASE("agglomerative: with one class it is the running mean") {
   const i64 N = 200, M = 6;
   const AgglomerativeInputs in(1, N, N, 1, M);
   const std::vector<double> y = in.y.to_vector<double>();
-  const Tensor out = output(true, in.list());
+  const Tensor out = attended("agglomerative", in.list(), causal());
   std::vector<double> sum(std::size_t(M), 0.0), wanted;
   for (i64 i = 0; i < N; ++i) {
     for (std::size_t m = 0; m < std::size_t(M); ++m) {
@@ -171,7 +146,7 @@ TEST_CASE("agglomerative: what a class gives lies between its smallest and large
   const AgglomerativeInputs in(1, N, N, H, M);
   const Exact exact(in, Tensor::zeros({1, N, H, M}, DType::f64));
   const View<double, 4> y = in.y.view<double, 4>();
-  const Tensor out = output(true, in.list());
+  const Tensor out = attended("agglomerative", in.list(), causal());
   for (i64 k = 0; k < H; ++k) {
     for (i64 m = 0; m < M; ++m) {
       double least = y(0, 0, k, m), most = least;
@@ -192,10 +167,10 @@ TEST_CASE("agglomerative: values twice as large give outputs twice as large, to 
   const AgglomerativeInputs in(2, 140, 140, 3, 5, DType::f32);
   const Tensor doubled = in.y.clone();
   for (i64 i = 0; i < doubled.count(); ++i) doubled.data<float>()[i] *= 2;
-  for (const bool causal : {false, true}) {
-    Tensor wanted = output(causal, in.list());
+  for (const AttentionCall& call : {AttentionCall{}, causal()}) {
+    Tensor wanted = attended("agglomerative", in.list(), call);
     for (i64 i = 0; i < wanted.count(); ++i) wanted.data<float>()[i] *= 2;
-    CHECK(same_bits(output(causal, {in.zq, in.zk, doubled}), wanted));
+    CHECK(same_bits(attended("agglomerative", {in.zq, in.zk, doubled}, call), wanted));
   }
 }
 
@@ -205,7 +180,7 @@ TEST_CASE("agglomerative: the streaming form") {
   const AgglomerativeInputs in(1, N, N, H, M);
   const Exact exact(in, Tensor::zeros({1, N, H, M}, DType::f64));
   const std::vector<double> y = in.y.to_vector<double>();
-  const Tensor out = output(true, in.list());
+  const Tensor out = attended("agglomerative", in.list(), causal());
   std::vector<long double> a(std::size_t(H * M));
   std::vector<double> wanted;
   for (std::size_t i = 0; i < std::size_t(N); ++i) {
@@ -243,9 +218,9 @@ TEST_CASE("agglomerative: a class of little mass is clipped") {
   const Exact exact(in, dout);
   REQUIRE(exact.mass.front() < 0.9e-3L);
   REQUIRE(exact.mass[std::size_t(3 * (N - 1))] > 1.1e-3L);
-  check_exact(walked(in.list(), dout), exact);
-  CHECK_GRADIENTS(op(true), in.list());
-  CHECK_GRADIENTS(op(false), in.list());
+  check_exact(run_for(dout, mechanism_of("agglomerative", causal()), in.list()), exact);
+  CHECK_GRADIENTS(mechanism_of("agglomerative", causal()), in.list());
+  CHECK_GRADIENTS(mechanism_of("agglomerative"), in.list());
 }
 
 TEST_CASE("agglomerative: many classes, and wide ones") {
@@ -254,7 +229,7 @@ TEST_CASE("agglomerative: many classes, and wide ones") {
     const AgglomerativeInputs in(1, N, N, H, M);
     const Tensor dout = random_normal({1, N, H, M}, DType::f64, 6);
     const Exact exact(in, dout);
-    check_exact(walked(in.list(), dout), exact);
+    check_exact(run_for(dout, mechanism_of("agglomerative", causal()), in.list()), exact);
   }
 }
 
@@ -264,7 +239,7 @@ TEST_CASE("agglomerative: the mass takes a gradient unless it is clipped") {
   for (const bool clipped : {false, true}) {
     in.zk.view<double, 3>()(0, 0, 0) = clipped ? -9 : 0;
     in.zk.view<double, 3>()(0, 0, 1) = 0;
-    const Run all = run(op(true), in.list());
+    const Run all = attended_run("agglomerative", in.list(), causal());
     const double dzk = std::abs(all.gradients[1].to_vector<double>()[0]);
     const double ck = clipped ? std::exp(-9.0) / (1 + std::exp(-9.0)) : 0.5;
     const double share = clipped ? ck / 1e-3 : 1;
@@ -284,7 +259,7 @@ TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
   const AgglomerativeInputs in(1, N, N, H, M, DType::f32);
   const Tensor dout = random_normal({1, N, H, M}, DType::f32, 4);
   const Exact exact(in, dout);
-  const Run all = walked(in.list(), dout);
+  const Run all = run_for(dout, mechanism_of("agglomerative", causal()), in.list());
   const Tensor wanted = Tensor::from(exact.out, dout.shape());
   CHECK(relative_error(all.outputs[0], wanted) <= tolerance::forward_f32);
   // The late outputs are small compared with the first: their own relative error must be small.
@@ -301,12 +276,12 @@ TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
 
 TEST_CASE("agglomerative: long sequences give the same bits for any number of threads") {
   const AgglomerativeInputs in(1, 6000, 6000, 3, 5, DType::f32);
-  for (const bool causal : {false, true}) {
+  for (const AttentionCall& call : {AttentionCall{}, causal()}) {
     const ThreadsOf one(1);
-    const Run first = run(op(causal), in.list());
+    const Run first = attended_run("agglomerative", in.list(), call);
     for (const int team : {2, 3}) {
       const ThreadsOf scope(team);
-      const Run again = run(op(causal), in.list());
+      const Run again = attended_run("agglomerative", in.list(), call);
       CHECK(same_bits(first.outputs[0], again.outputs[0]));
       for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(first.gradients[i], again.gradients[i]));
     }
@@ -315,9 +290,13 @@ TEST_CASE("agglomerative: long sequences give the same bits for any number of th
 
 TEST_CASE("agglomerative: over one sequence the gradients lie side by side") {
   const AgglomerativeInputs in(2, 140, 140, 3, 5);
-  const Run all = walked(in.list(), random_normal({2, 140, 3, 5}, DType::f64, 4));
-  const Tensor flat[] = {all.gradients[0], all.gradients[1],
-                         all.gradients[2].reshape({2, 140, 15})};
+  std::vector<Variable> leaves;
+  for (const Tensor& input : on_device(in.list())) leaves.push_back(Variable::leaf(input));
+  Tape tape;
+  const Variable out = attend(AttentionSpec("agglomerative"), causal(), leaves).out;
+  tape.backward(out, random_normal({2, 140, 3, 5}, DType::f64, 4).to(tested_device()));
+  const Tensor flat[] = {leaves[0].gradient(), leaves[1].gradient(),
+                         leaves[2].gradient().reshape({2, 140, 15})};
   const Tensor joined = Tensor::joined(flat, 2);
   REQUIRE(joined.defined());
   CHECK(joined.shape() == Shape{2, 140, 21});

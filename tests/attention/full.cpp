@@ -8,35 +8,30 @@
 namespace weft {
 namespace {
 
-Tensor full(const std::vector<Tensor>& inputs, const AttentionCall& call = {},
-            const std::string& spec = "full") {
-  return attended(spec, inputs, call);
-}
-
 TEST_SUITE("attention") {
 
 TEST_CASE("full: the first causal output is the first value") {
   const QueryKeyValue in(2, 70, 70, 3, 4, 5);
-  check_close(full({in.q, in.k, in.v}, causal()).slice(1, 0, 1), in.v.slice(1, 0, 1));
+  check_close(attended("full", in.list(), causal()).slice(1, 0, 1), in.v.slice(1, 0, 1));
 }
 
 TEST_CASE("full: one key gives its value to every query") {
   const QueryKeyValue in(2, 70, 1, 3, 4, 5);
-  check_close(full({in.q, in.k, in.v}), in.v.expand({2, 70, 3, 5}).clone());
+  check_close(attended("full", in.list()), in.v.expand({2, 70, 3, 5}).clone());
 }
 
 TEST_CASE("full: the last causal output is that without the mask") {
   const QueryKeyValue in(2, 131, 131, 3, 4, 5);
-  check_close(full({in.q, in.k, in.v}, causal()).slice(1, 130, 131),
-              full({in.q, in.k, in.v}).slice(1, 130, 131));
+  check_close(attended("full", in.list(), causal()).slice(1, 130, 131),
+              attended("full", in.list()).slice(1, 130, 131));
 }
 
 TEST_CASE("full: two keys by hand") {
   const std::vector<double> q{1}, k{0.5, -1}, v{3, 7};
   const double a = 1 / (1 + std::exp(-2.0 * 1.5));  // of the first key, with temperature 2
-  const Tensor out = full(
-      {Tensor::from(q, {1, 1, 1, 1}), Tensor::from(k, {1, 2, 1, 1}), Tensor::from(v, {1, 2, 1, 1})},
-      {}, "full:temperature=2");
+  const Tensor out =
+      attended("full:temperature=2", {Tensor::from(q, {1, 1, 1, 1}), Tensor::from(k, {1, 2, 1, 1}),
+                                      Tensor::from(v, {1, 2, 1, 1})});
   CHECK(out.item() == doctest::Approx(3 * a + 7 * (1 - a)).epsilon(tolerance::forward_f64));
 }
 
@@ -44,12 +39,12 @@ TEST_CASE("full: the temperature is a factor of the queries") {
   const QueryKeyValue in(2, 9, 11, 3, 4, 5);
   Tensor scaled = in.q.clone();
   for (i64 i = 0; i < scaled.count(); ++i) scaled.data<double>()[i] *= 0.3 * 2;
-  check_close(full({in.q, in.k, in.v}, {}, "full:temperature=0.3"), full({scaled, in.k, in.v}));
+  check_close(attended("full:temperature=0.3", in.list()), attended("full", {scaled, in.k, in.v}));
 }
 
 TEST_CASE("full: a temperature that is 0 in f32 is refused") {
   const QueryKeyValue in(1, 2, 2, 1, 4, 5);
-  CHECK_ERROR(full(in.list(), {}, "full:temperature=1e-46"),
+  CHECK_ERROR(attended("full:temperature=1e-46", in.list()),
               "full: temperature is 0 or a number in [1.2e-38, 1e6], got 1e-46");
 }
 
@@ -61,7 +56,7 @@ TEST_CASE("full: a head does not know the others") {
   others[0].slice(2, 1, 2).copy_from(in.q.slice(2, 1, 2));
   others[1].slice(2, 1, 2).copy_from(in.k.slice(2, 1, 2));
   others[2].slice(2, 1, 2).copy_from(in.v.slice(2, 1, 2));
-  const Tensor out = full({in.q, in.k, in.v}), changed = full(others);
+  const Tensor out = attended("full", in.list()), changed = attended("full", others);
   CHECK(same_bits(changed.slice(2, 1, 2), out.slice(2, 1, 2)));
   CHECK_FALSE(same_bits(changed, out));
 }
@@ -77,7 +72,7 @@ TEST_CASE("full: scores of any size") {
     if (k[j] > k[most]) most = j;
     if (k[j] < k[least]) least = j;
   }
-  const Tensor out = full({q, in.k, in.v}, {}, "full:temperature=1e6");
+  const Tensor out = attended("full:temperature=1e6", {q, in.k, in.v});
   check_close(out.slice(1, 0, 1), in.v.slice(1, most, most + 1));
   check_close(out.slice(1, 1, 2), in.v.slice(1, least, least + 1));
 }
@@ -93,14 +88,16 @@ TEST_CASE("full: a number added to a whole row of the bias changes nothing") {
       }
     }
   }
-  check_close(full({in.q, in.k, in.v, shifted}), full({in.q, in.k, in.v, bias}));
+  check_close(attended("full", {in.q, in.k, in.v, shifted}),
+              attended("full", {in.q, in.k, in.v, bias}));
 }
 
 TEST_CASE("full: a bias of one batch item and head serves all") {
   const QueryKeyValue in(2, 9, 70, 3, 4, 5);
   const Tensor bias = random_normal({1, 1, 9, 70}, DType::f64, 7);
   const Tensor repeated = bias.expand({2, 3, 9, 70}).clone();
-  CHECK(same_bits(full({in.q, in.k, in.v, bias}), full({in.q, in.k, in.v, repeated})));
+  CHECK(same_bits(attended("full", {in.q, in.k, in.v, bias}),
+                  attended("full", {in.q, in.k, in.v, repeated})));
 }
 
 TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient") {
@@ -128,7 +125,8 @@ TEST_CASE_TEMPLATE("full: a finite bias stays finite", T, float, double) {
   const Tensor bias = random_normal({1, 1, 5, 70}, dtype_of<T>, 7);
   bias.slice(2, 2, 3).fill(std::numeric_limits<T>::lowest());
   const Tensor v = in.v.to(dtype_of<T>);
-  const Tensor out = full({in.q.to(dtype_of<T>), in.k.to(dtype_of<T>), v, bias}).to(DType::f64);
+  const Tensor out =
+      attended("full", {in.q.to(dtype_of<T>), in.k.to(dtype_of<T>), v, bias}).to(DType::f64);
   for (i64 h = 0; h < 2; ++h) {
     for (i64 m = 0; m < 4; ++m) {
       double mean = 0;
@@ -149,8 +147,8 @@ TEST_CASE("full: the gradient of a score") {
   for (const double rate : {0.0, 0.4}) {
     AttentionCall call;
     call.dropout = rate;
-    const Tensor a = full({in.q, in.k, unit, bias});           // [1, N, 1, S]
-    const Tensor kept = full({in.q, in.k, unit, bias}, call);  // d ⊙ a
+    const Tensor a = attended("full", {in.q, in.k, unit, bias});           // [1, N, 1, S]
+    const Tensor kept = attended("full", {in.q, in.k, unit, bias}, call);  // d ⊙ a
     const Tensor dout = random_normal({1, N, 1, M}, DType::f64, 8);
     const Run got = run_for(dout, mechanism_of("full", call), {in.q, in.k, in.v, bias});
     const Tensor& out = got.outputs[0];
@@ -201,7 +199,8 @@ TEST_CASE("full: decoding with room for some keys attends to the last of them") 
     const i64 first = std::max<i64>(0, i + 1 - room);
     const auto at = [&](const Tensor& x) { return x.slice(1, i, i + 1); };
     const Tensor out = state->step(on_device({at(in.q), at(in.k), at(in.v)}));
-    check_close(out, full({at(in.q), in.k.slice(1, first, i + 1), in.v.slice(1, first, i + 1)}));
+    check_close(out, attended("full", {at(in.q), in.k.slice(1, first, i + 1),
+                                       in.v.slice(1, first, i + 1)}));
   }
   CHECK_ERROR(spec.mechanism().decode(spec, {}, DType::f64, 0), "full: decoding wants room");
 }

@@ -54,11 +54,7 @@ TEST_CASE(
   const std::vector<Tensor> inputs{Tensor::full({1, 1, 1, 1}, 1, DType::f64), k,
                                    normal({1, 100, 1, 2}, 3)};
   under_other_orders([&] {
-    Choices chosen;
-    AttentionCall call;
-    call.chosen = &chosen;
-    attended("topk:topk=3", inputs, call);
-    CHECK(chosen.at("topk").to_vector<i64>() == std::vector<i64>{0, 1, 73});
+    CHECK(chosen("topk:topk=3", inputs).at("topk").to_vector<i64>() == std::vector<i64>{0, 1, 73});
   });
 }
 

@@ -7,14 +7,6 @@
 namespace weft {
 namespace {
 
-Tensor chosen_keys(const std::string& spec, const std::vector<Tensor>& inputs,
-                   AttentionCall call = {}) {
-  Choices chosen;
-  call.chosen = &chosen;
-  attended(spec, inputs, call);
-  return chosen.at("topk");
-}
-
 TEST_SUITE("attention") {
 
 TEST_CASE("topk: with k >= S it is full attention, dropout included") {
@@ -59,24 +51,24 @@ TEST_CASE("topk: at equal scores the lower keys stay") {
   const std::vector<Tensor> inputs{Tensor::full({1, 1, 1, 1}, 1, DType::f64), k,
                                    normal({1, 300, 1, 2}, 3)};
   using Keys = std::vector<i64>;
-  CHECK(chosen_keys("topk:topk=3", inputs).to_vector<i64>() == Keys{2, 3, 200});
-  CHECK(chosen_keys("topk:topk=6", inputs).to_vector<i64>() == Keys{0, 1, 2, 3, 200, 250});
+  CHECK(chosen("topk:topk=3", inputs).at("topk").to_vector<i64>() == Keys{2, 3, 200});
+  CHECK(chosen("topk:topk=6", inputs).at("topk").to_vector<i64>() == Keys{0, 1, 2, 3, 200, 250});
 }
 
 TEST_CASE("topk: what is kept does not depend on the temperature") {
   const std::vector<Tensor> inputs{normal({2, 30, 2, 4}, 1), normal({2, 200, 2, 4}, 2),
                                    normal({2, 200, 2, 4}, 3)};
-  const Tensor usual = chosen_keys("topk:topk=9", inputs);
+  const Tensor usual = chosen("topk:topk=9", inputs).at("topk");
   for (const char* temperature : {"0.01", "3", "1000"}) {
     const std::string spec = std::string("topk:topk=9,temperature=") + temperature;
-    CHECK(same_bits(chosen_keys(spec, inputs), usual));
+    CHECK(same_bits(chosen(spec, inputs).at("topk"), usual));
   }
 }
 
 TEST_CASE("topk: a causal query with few keys has -1 behind them") {
   const std::vector<Tensor> inputs{normal({1, 3, 1, 4}, 1), normal({1, 3, 1, 4}, 2),
                                    normal({1, 3, 1, 4}, 3)};
-  CHECK(chosen_keys("topk:topk=3", inputs, causal()).to_vector<i64>() ==
+  CHECK(chosen("topk:topk=3", inputs, causal()).at("topk").to_vector<i64>() ==
         std::vector<i64>{0, -1, -1, 0, 1, -1, 0, 1, 2});
 }
 
