@@ -106,6 +106,22 @@ void check_same_bits(const Run& got, const Run& wanted) {
   }
 }
 
+void check_close(const Run& got, const Run& wanted, double forward, double backward,
+                 const std::function<Run()>& plain) {
+  REQUIRE(got.outputs.size() == wanted.outputs.size());
+  for (std::size_t i = 0; i < got.outputs.size(); ++i) {
+    CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= forward);
+  }
+  const std::vector<double> errors = gradient_errors(got, wanted);
+  const bool close = std::ranges::all_of(errors, [&](double error) { return error <= backward; });
+  const std::vector<double> others =
+      close || !plain ? std::vector<double>(errors.size()) : gradient_errors(plain(), wanted);
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    CAPTURE(i);
+    CHECK(errors[i] <= std::max(backward, 3 * others[i]));
+  }
+}
+
 GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
                                std::uint64_t seed, double step, i64 elements) {
   if (few_wanted()) elements = std::min<i64>(elements, sanitized ? 2 : 4);

@@ -1,6 +1,7 @@
 // Shared checks of tests: the distance of two tensors, and whether a backward is right.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,10 @@ Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_
 Run run_for(const Tensor& dout, const Differentiable& f, const std::vector<Tensor>& inputs,
             Device device = tested_device());
 void check_same_bits(const Run& got, const Run& wanted);
+// `plain` is another computation in the precision of `got`, asked for where a gradient's error is
+// above `backward`: thrice the error of that one is allowed.
+void check_close(const Run& got, const Run& wanted, double forward = tolerance::forward_f64,
+                 double backward = tolerance::backward_f64, const std::function<Run()>& plain = {});
 
 // gradcheck() with the inputs on the tested device. On an emulated one, and under the sanitizers,
 // only for a few elements: the CPU's gradients are checked in the plain build.

@@ -74,6 +74,12 @@ struct Exact {
     return dz;
   }
 
+  Run run() const {
+    const Shape classes{1, N, H}, values{1, N, H, M};
+    return {{Tensor::from(out, values)},
+            {Tensor::from(dzq, classes), Tensor::from(dzk, classes), Tensor::from(dy, values)}};
+  }
+
   void backward(const std::vector<double>& y, const std::vector<double>& gradient) {
     const auto width = std::size_t(M);
     std::vector<long double> dcq(at(N)), dck(at(N)), g(at(1)), G(at(1) * width);
@@ -200,17 +206,6 @@ AgglomerativeInputs nearly_empty(i64 N) {
   return in;
 }
 
-void check_exact(const Run& run, const Exact& exact) {
-  CHECK(relative_error(run.outputs[0], Tensor::from(exact.out, run.outputs[0].shape())) <=
-        tolerance::forward_f64);
-  const std::vector<double>* const wanted[] = {&exact.dzq, &exact.dzk, &exact.dy};
-  for (std::size_t i = 0; i < 3; ++i) {
-    const Tensor& gradient = run.gradients[i];
-    CHECK(relative_error(gradient, Tensor::from(*wanted[i], gradient.shape())) <=
-          tolerance::backward_f64);
-  }
-}
-
 TEST_CASE("agglomerative: a class of little mass is clipped") {
   const i64 N = 20;
   const AgglomerativeInputs in = nearly_empty(N);
@@ -218,7 +213,7 @@ TEST_CASE("agglomerative: a class of little mass is clipped") {
   const Exact exact(in, dout);
   REQUIRE(exact.mass.front() < 0.9e-3L);
   REQUIRE(exact.mass[std::size_t(3 * (N - 1))] > 1.1e-3L);
-  check_exact(run_for(dout, mechanism_of("agglomerative", causal()), in.list()), exact);
+  check_close(run_for(dout, mechanism_of("agglomerative", causal()), in.list()), exact.run());
   CHECK_GRADIENTS(mechanism_of("agglomerative", causal()), in.list());
   CHECK_GRADIENTS(mechanism_of("agglomerative"), in.list());
 }
@@ -228,8 +223,8 @@ TEST_CASE("agglomerative: many classes, and wide ones") {
   for (const auto& [H, M] : {std::pair{40, 3}, {3, 50}, {1, 128}, {2, 300}}) {
     const AgglomerativeInputs in(1, N, N, H, M);
     const Tensor dout = random_normal({1, N, H, M}, DType::f64, 6);
-    const Exact exact(in, dout);
-    check_exact(run_for(dout, mechanism_of("agglomerative", causal()), in.list()), exact);
+    check_close(run_for(dout, mechanism_of("agglomerative", causal()), in.list()),
+                Exact(in, dout).run());
   }
 }
 
@@ -258,20 +253,12 @@ TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
   const i64 N = 65536, H = 3, M = 5;
   const AgglomerativeInputs in(1, N, N, H, M, DType::f32);
   const Tensor dout = random_normal({1, N, H, M}, DType::f32, 4);
-  const Exact exact(in, dout);
-  const Run all = run_for(dout, mechanism_of("agglomerative", causal()), in.list());
-  const Tensor wanted = Tensor::from(exact.out, dout.shape());
-  CHECK(relative_error(all.outputs[0], wanted) <= tolerance::forward_f32);
+  const Run got = run_for(dout, mechanism_of("agglomerative", causal()), in.list());
+  const Run wanted = Exact(in, dout).run();
+  check_close(got, wanted, tolerance::forward_f32, tolerance::forward_f32);
   // The late outputs are small compared with the first: their own relative error must be small.
-  CHECK(relative_error(all.outputs[0].slice(1, N - 100, N), wanted.slice(1, N - 100, N)) <=
-        tolerance::forward_f32);
-  const std::vector<double>* const gradients[] = {&exact.dzq, &exact.dzk, &exact.dy};
-  for (std::size_t i = 0; i < 3; ++i) {
-    CAPTURE(i);
-    const Tensor& gradient = all.gradients[i];
-    CHECK(relative_error(gradient, Tensor::from(*gradients[i], gradient.shape())) <=
-          tolerance::forward_f32);
-  }
+  const auto late = [&](const Run& run) { return run.outputs[0].slice(1, N - 100, N); };
+  CHECK(relative_error(late(got), late(wanted)) <= tolerance::forward_f32);
 }
 
 TEST_CASE("agglomerative: long sequences give the same bits for any number of threads") {
@@ -281,9 +268,7 @@ TEST_CASE("agglomerative: long sequences give the same bits for any number of th
     const Run first = attended_run("agglomerative", in.list(), call);
     for (const int team : {2, 3}) {
       const ThreadsOf scope(team);
-      const Run again = attended_run("agglomerative", in.list(), call);
-      CHECK(same_bits(first.outputs[0], again.outputs[0]));
-      for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(first.gradients[i], again.gradients[i]));
+      check_same_bits(attended_run("agglomerative", in.list(), call), first);
     }
   }
 }

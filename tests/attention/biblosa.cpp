@@ -192,7 +192,7 @@ TEST_CASE("biblosa: directed attention is its equations, at any size of block an
         const Run got = run(attention_of(block, later, counts), {scores, h});
         check_close(got.outputs[0], Tensor::from(wanted, {B, N, C}));
         const Run far = run(attention_of(block, later, counts), {scattered(scores), scattered(h)});
-        check_same_run(far, got);
+        check_close(far, got);
       }
     }
   }

@@ -73,8 +73,7 @@ TEST_CASE("bigbird: it is dense attention under the mask of the paper") {
         if (cut) call.lengths = lengths_of({lengths.end() - B, lengths.end()});
         const Tensor random = any_blocks(by_item ? Shape{B, H, inside, r} : Shape{H, inside, r}, n);
         call.given["random_blocks"] = random;
-        check_same_run(attended_run(bigbird(size, r), in.list(), call),
-                       dense(size, in, call, random));
+        check_close(attended_run(bigbird(size, r), in.list(), call), dense(size, in, call, random));
       }
     }
   }

@@ -76,10 +76,10 @@ TEST_CASE("block-local: it is full attention of each block, and of the pooled ro
         CAPTURE(block);
         CAPTURE(call.lengths.defined());
         const std::string spec = fmt::format("block-local:block={}", block);
-        check_same_run(attended_run(spec, in.list(), call),
-                       piecewise(block, mean_of, lengths, in.list()));
-        check_same_run(attended_run(spec + ",pool=max", in.list(), call),
-                       piecewise(block, maximum_of, lengths, in.list()));
+        check_close(attended_run(spec, in.list(), call),
+                    piecewise(block, mean_of, lengths, in.list()));
+        check_close(attended_run(spec + ",pool=max", in.list(), call),
+                    piecewise(block, maximum_of, lengths, in.list()));
       }
     }
   }

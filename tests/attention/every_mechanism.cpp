@@ -44,8 +44,7 @@ TEST_CASE("every mechanism: the kernel is the definition") {
   for (const AttentionSizes& sizes : few_wanted() ? shorter : all) {
     for (const Sample& sample : samples(with_few_heads(sizes), DType::f64)) {
       CAPTURE(sample.text);
-      check_close(sample.run(), sample.defined(), tolerance::forward_f64,
-                  tolerance::backward_f64);
+      check_close(sample.run(), sample.defined());
     }
   }
 }
@@ -60,11 +59,7 @@ TEST_CASE("every mechanism: what it decided, handed in, changes nothing" * not_s
       for (const Sample& sample : samples(sizes, type)) {
         if (sample.mechanism().choices.empty()) continue;
         CAPTURE(sample.text);
-        const Run free = sample.run(), decided = sample.decided().run();
-        CHECK(same_bits(free.outputs[0], decided.outputs[0]));
-        for (std::size_t i = 0; i < free.gradients.size(); ++i) {
-          CHECK(same_bits(free.gradients[i], decided.gradients[i]));
-        }
+        check_same_bits(sample.decided().run(), sample.run());
       }
     }
   }
@@ -206,8 +201,7 @@ TEST_CASE("every mechanism: the same for inputs that lie anywhere in memory") {
       for (const Placed placed : placements(turn++)) {
         std::vector<Tensor> views;
         for (const Tensor& input : sample.inputs) views.push_back(placed(input));
-        check_close(sample.with(views).run(), packed, tolerance::forward_f64,
-                    tolerance::backward_f64);
+        check_close(sample.with(views).run(), packed);
       }
     }
   }
@@ -307,11 +301,7 @@ TEST_CASE("every mechanism: two runs and any number of threads give the same bit
       const Run first = sample.run();
       for (const int team : teams) {
         const ThreadsOf scope(team);
-        const Run again = sample.run();
-        CHECK(same_bits(first.outputs[0], again.outputs[0]));
-        for (std::size_t i = 0; i < first.gradients.size(); ++i) {
-          CHECK(same_bits(first.gradients[i], again.gradients[i]));
-        }
+        check_same_bits(sample.run(), first);
       }
     }
   }

@@ -14,9 +14,7 @@ namespace {
 
 void check_defined(const Sample& sample) {
   CAPTURE(sample.text);
-  const Run got = sample.run(), wanted = sample.defined();
-  check_close(got.outputs[0], wanted.outputs[0]);
-  for (const double error : gradient_errors(got, wanted)) CHECK(error <= tolerance::backward_f64);
+  check_close(sample.run(), sample.defined());
 }
 
 TEST_SUITE("attention") {
@@ -95,7 +93,7 @@ TEST_CASE("the largest options: what a block has of shared memory is enough") {
   const auto check = [](const std::string& spec, const std::vector<Tensor>& inputs) {
     CAPTURE(spec);
     const Run wanted = weft::run(mechanism_of(spec), inputs, 17, Device{});
-    check_same_run(attended_run(spec, inputs), wanted);
+    check_close(attended_run(spec, inputs), wanted);
   };
   const std::vector<Tensor> few = QueryKeyValue(1, 3, 4100, 1, 2, 3).list();
   check("topk:topk=4096", few);

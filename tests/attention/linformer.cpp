@@ -114,11 +114,9 @@ TEST_CASE("linformer: it is the sums of its equations") {
 TEST_CASE("linformer: with the identity it is full attention") {
   Linformed x(2, 70, 70, 70, 70);
   x.proj_k = x.proj_v = identity(70, 70);
-  const Run got = attended_run("linformer", x.list()), full = attended_run("full", x.in.list());
-  check_close(got.outputs[0], full.outputs[0]);
-  for (std::size_t i = 0; i < 3; ++i) {
-    CHECK(relative_error(got.gradients[i], full.gradients[i]) <= tolerance::backward_f64);
-  }
+  Run got = attended_run("linformer", x.list());
+  got.gradients.resize(3);  // of q, k and v
+  check_close(got, attended_run("full", x.in.list()));
 }
 
 TEST_CASE("linformer: one slot gives every query the same") {

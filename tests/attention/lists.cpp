@@ -210,12 +210,7 @@ TEST_CASE("lists: the engine is the sum over edges, for lists of every shape") {
         const std::vector<Tensor> inputs = inputs_of(s, typed);
         const Run wanted = run(edge_by_edge(s, sheets, 0.4, rate, {7, 8, 9}), inputs, 17, Device{});
         const Run got = run(by_engine(s, sheets, 0.4, rate, {7, 8, 9}), inputs);
-        for (std::size_t x = 0; x < got.outputs.size(); ++x) {
-          CHECK(relative_error(got.outputs[x], wanted.outputs[x]) <= tolerance::forward_f64);
-        }
-        for (const double error : gradient_errors(got, wanted)) {
-          CHECK(error <= tolerance::backward_f64);
-        }
+        check_close(got, wanted);
       }
     }
   }

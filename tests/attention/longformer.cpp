@@ -46,12 +46,6 @@ Run dense(i64 window, i64 dilation, const Marks& global, const LongformerInputs&
   return run(f, in.list(), 17, Device{});
 }
 
-// Position 0 sees one key where the call is causal, so that the gradients of its scores vanish.
-void check_agree(const Run& got, const Run& wanted) {
-  check_close(got.outputs[0], wanted.outputs[0]);
-  for (const double error : gradient_errors(got, wanted)) CHECK(error <= tolerance::backward_f64);
-}
-
 Tensor mask_of(i64 B, i64 N, const Marks& global) {
   const Tensor mask = Tensor::empty({B, N}, DType::i64);
   for (i64 at = 0; at < B * N; ++at) mask.data<i64>()[at] = global(at / N, at % N);
@@ -91,7 +85,7 @@ TEST_CASE("longformer: it is dense attention under the pattern of the paper") {
       CAPTURE(call.causal);
       CAPTURE(call.lengths.defined());
       const Marks first = [&](i64, i64 i) { return i < c.globals; };
-      check_agree(attended_run(spec, in.list(), call),
+      check_close(attended_run(spec, in.list(), call),
                   dense(c.window, c.dilation, first, in, call));
     }
   }
@@ -116,10 +110,10 @@ TEST_CASE("longformer: global positions that are handed in, others for each item
           CAPTURE(N);
           CAPTURE(call.causal);
           CAPTURE(call.lengths.defined());
-          check_agree(attended_run(spec, in.list(), call), dense(5, dilation, global, in, call));
+          check_close(attended_run(spec, in.list(), call), dense(5, dilation, global, in, call));
           AttentionCall dropping = call;
           dropping.dropout = 0.3;
-          check_agree(attended_run(spec, in.list(), dropping),
+          check_close(attended_run(spec, in.list(), dropping),
                       defined_run(spec, in.list(), dropping));
         }
       }

@@ -66,14 +66,14 @@ TEST_CASE("pattern: it is dense attention under the mask") {
       AttentionCall call;
       call.causal = causal;
       const Tensor mask = random_mask({1, H, rows, (S + block - 1) / block}, DType::u8);
-      check_same_run(by_pattern(in, mask.reshape({H, rows, mask.size(3)}), block, call),
-                     dense(in, by(mask, block), call));
+      check_close(by_pattern(in, mask.reshape({H, rows, mask.size(3)}), block, call),
+                  dense(in, by(mask, block), call));
       call.lengths = lengths_of({S, S - 30});
       call.query_lengths = causal ? call.lengths : lengths_of({0, N});
       call.dropout = 0.3;
       call.random = {4, 5, 6};
       const Tensor items = random_mask({2, 1, rows, mask.size(3)}, DType::u8);
-      check_same_run(by_pattern(in, items, block, call), dense(in, by(items, block), call));
+      check_close(by_pattern(in, items, block, call), dense(in, by(items, block), call));
     }
   }
 }
@@ -85,7 +85,7 @@ TEST_CASE("pattern: a mask may be of any type, on any device, and used many time
     CAPTURE(name_of(type));
     const Tensor mask = random_mask({1, 1, N, N}, type);
     const Run wanted = dense(in, by(mask, 1), {});
-    check_same_run(by_pattern(in, mask.reshape({N, N}).to(tested_device()), 1, {}), wanted);
+    check_close(by_pattern(in, mask.reshape({N, N}).to(tested_device()), 1, {}), wanted);
     const auto pattern = std::make_shared<const AttentionPattern>(mask, N, N);
     const auto lists = pattern->lists(tested_device(), false);
     for (int time = 0; time < 2; ++time) {
@@ -94,7 +94,7 @@ TEST_CASE("pattern: a mask may be of any type, on any device, and used many time
             return std::vector{pattern_attention(pattern, x[0], x[1], x[2])};
           },
           in.list());
-      check_same_run(got, wanted);
+      check_close(got, wanted);
     }
     CHECK(pattern->lists(tested_device(), false) == lists);
     CHECK(pattern->lists(tested_device(), true) != lists);
@@ -109,7 +109,7 @@ TEST_CASE("pattern: the definition of full attention takes it, with a bias") {
       std::make_shared<const AttentionPattern>(random_mask({2, 5, 5}, DType::u8), N, N, 8);
   std::vector<Tensor> inputs = in.list();
   inputs.push_back(normal({1, 2, N, N}, 4));
-  check_same_run(attended_run("full", inputs, call), defined_run("full", inputs, call));
+  check_close(attended_run("full", inputs, call), defined_run("full", inputs, call));
 }
 
 TEST_CASE("pattern: a query that sees nothing gives 0 and takes no gradient") {

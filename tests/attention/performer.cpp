@@ -43,7 +43,7 @@ TEST_CASE("performer: maxima that rise from chunk to chunk change nothing but th
     for (const AttentionCall& call : {AttentionCall{}, causal(), lengths}) {
       CAPTURE(spec);
       const std::vector<Tensor> in = rising(2, 150, 1, 4, 3, 3);
-      check_same_run(attended_run(spec, in, call), defined_run(spec, in, call));
+      check_close(attended_run(spec, in, call), defined_run(spec, in, call));
     }
   }
 }

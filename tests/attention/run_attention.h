@@ -1,9 +1,7 @@
 // A mechanism by its specification, over tensors: for the tests of single mechanisms.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "ops/attention/mechanism.h"
 #include "tests/check.h"
@@ -78,33 +76,6 @@ inline AttentionCall with_lengths(const std::vector<i64>& lengths) {
 
 inline void check_close(const Tensor& got, const Tensor& wanted) {
   CHECK(relative_error(got, wanted) <= tolerance::forward_f64);
-}
-
-inline void check_same_run(const Run& got, const Run& wanted) {
-  CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f64);
-  REQUIRE(got.gradients.size() == wanted.gradients.size());
-  for (std::size_t i = 0; i < got.gradients.size(); ++i) {
-    CAPTURE(i);
-    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
-  }
-}
-
-// `plain` is another computation in the precision of `got`, asked for where a gradient's error is
-// above `backward`: thrice the error of that one is allowed.
-inline void check_close(const Run& got, const Run& wanted, double forward, double backward,
-                        const std::function<Run()>& plain = {}) {
-  REQUIRE(got.outputs.size() == wanted.outputs.size());
-  for (std::size_t i = 0; i < got.outputs.size(); ++i) {
-    CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= forward);
-  }
-  const std::vector<double> errors = gradient_errors(got, wanted);
-  const bool close = std::ranges::all_of(errors, [&](double error) { return error <= backward; });
-  const std::vector<double> others =
-      close || !plain ? std::vector<double>(errors.size()) : gradient_errors(plain(), wanted);
-  for (std::size_t i = 0; i < errors.size(); ++i) {
-    CAPTURE(i);
-    CHECK(errors[i] <= std::max(backward, 3 * others[i]));
-  }
 }
 
 // Standard normal q [B, N, H, E], k [B, S, H, E] and v [B, S, H, M].

@@ -38,11 +38,11 @@ TEST_CASE("sparse: it is dense attention under the masks of the paper") {
           const std::string stride = "sparse:stride=" + std::to_string(l) + heads;
           CAPTURE(stride);
           CAPTURE(N);
-          check_same_run(attended_run(stride + ",pattern=strided", in.list(), call),
-                         dense(true, merged, l, 0, in, call));
+          check_close(attended_run(stride + ",pattern=strided", in.list(), call),
+                      dense(true, merged, l, 0, in, call));
           const i64 c = (l + 1) / 2;
-          check_same_run(attended_run(stride + ",summary=" + std::to_string(c), in.list(), call),
-                         dense(false, merged, l, c, in, call));
+          check_close(attended_run(stride + ",summary=" + std::to_string(c), in.list(), call),
+                      dense(false, merged, l, c, in, call));
         }
       }
     }

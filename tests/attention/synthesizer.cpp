@@ -131,7 +131,7 @@ TEST_CASE("synthesizer: gradients with products beside what is learnt") {
     call.dropout = 0.3;
     call.random = {1, 2, 3};
     CHECK_GRADIENTS(mechanism_of(x.spec(), call), x.list(), 3, 1e-6, 60);
-    check_same_run(attended_run(x.spec(), x.list(), call), defined_run(x.spec(), x.list(), call));
+    check_close(attended_run(x.spec(), x.list(), call), defined_run(x.spec(), x.list(), call));
   });
 }
 
@@ -235,12 +235,7 @@ TEST_CASE("synthesizer: what stands beyond the lengths is not read, in any mode"
       const bool projected = input.rank() == 4;
       if (projected) input = filled(input, 1, 20, 37, std::nan(""), 1);
     }
-    const Run clean = attended_run(x.spec(), x.list(), call);
-    const Run other = attended_run(x.spec(), garbled, call);
-    CHECK(same_bits(other.outputs[0], clean.outputs[0]));
-    for (std::size_t i = 0; i < clean.gradients.size(); ++i) {
-      CHECK(same_bits(other.gradients[i], clean.gradients[i]));
-    }
+    check_same_bits(attended_run(x.spec(), garbled, call), attended_run(x.spec(), x.list(), call));
   });
 }
 

@@ -19,8 +19,8 @@ TEST_CASE("topk: with k >= S it is full attention, dropout included") {
       call.dropout = rate;
       call.random = {1, 2, 3};
       const Run full = attended_run("full", inputs, call);
-      check_same_run(attended_run("topk:topk=40", inputs, call), full);
-      check_same_run(attended_run("topk:topk=1000", inputs, call), full);
+      check_close(attended_run("topk:topk=40", inputs, call), full);
+      check_close(attended_run("topk:topk=1000", inputs, call), full);
     }
   }
 }
@@ -75,7 +75,7 @@ TEST_CASE("topk: a causal query with few keys has -1 behind them") {
 TEST_CASE("topk: more keys are kept than shared memory holds") {
   const std::vector<Tensor> inputs{normal({1, 9, 1, 3}, 1), normal({1, 2500, 1, 3}, 2),
                                    normal({1, 2500, 1, 2}, 3)};
-  check_same_run(attended_run("topk:topk=1200", inputs), defined_run("topk:topk=1200", inputs));
+  check_close(attended_run("topk:topk=1200", inputs), defined_run("topk:topk=1200", inputs));
 }
 
 TEST_CASE("topk: NaN in a score reaches the output of its query alone") {
