@@ -29,8 +29,6 @@ Rows directed(const Rows& p, const Rows& g, const Rows& h, bool later) {
   return s;
 }
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
 struct ShapedBiblosa {
   std::size_t r;
   std::vector<bool> later;  // of each direction
@@ -95,13 +93,13 @@ Rows in_direction(const ShapedBiblosa& shaped, const std::vector<Tensor>& in, i6
     Row all = h[i];
     all.insert(all.end(), s[i].begin(), s[i].end());
     for (std::size_t f = 0; f < C; ++f) {
-      const double g = sigmoid(gate[f]);
+      const double g = loops::sigmoid(gate[f]);
       all.push_back(g * m[b][f] + (1 - g) * a[b][f]);
     }
     const Row last = map(all, 6);
     Row row;
     for (std::size_t f = 0; f < C; ++f) {
-      const double g = sigmoid(last[C + f]);
+      const double g = loops::sigmoid(last[C + f]);
       row.push_back(g * shaped.act(last[f]) + (1 - g) * h[i][f]);
     }
     out.push_back(row);

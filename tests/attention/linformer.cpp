@@ -1,7 +1,6 @@
 // Properties of Linformer attention alone (mechanism page: ops/attention/linformer/linformer.h).
 #include "runtime/arithmetic.h"
-#include "tests/attention/run_attention.h"
-#include "tests/attention/sample.h"
+#include "tests/attention/loops.h"
 
 namespace weft {
 namespace {
@@ -22,67 +21,50 @@ struct Linformed {
   std::vector<Tensor> shared() const { return {in.q, in.k, in.v, proj_k}; }
 };
 
-// The equations as loops: out, and the gradients of q, k, v, proj_k and proj_v for the cotangent
-// `dout`.
-std::vector<Tensor> by_loops(const Linformed& x, const AttentionCall& call, const Tensor& dout) {
-  const i64 B = x.in.q.size(0), N = x.in.q.size(1), S = x.in.k.size(1), H = 2, E = 3, M = 4;
-  const i64 rank = x.proj_k.size(1);
-  const double temperature = 1 / std::sqrt(3.0);
-  std::vector<Tensor> results{Tensor::zeros({B, N, H, M}, DType::f64)};
-  for (const Tensor& input : x.list()) results.push_back(Tensor::zeros(input.shape(), DType::f64));
-  const auto at4 = [](const Tensor& t) { return t.view<double, 4>(); };
-  const auto q = at4(x.in.q), k = at4(x.in.k), v = at4(x.in.v), d = at4(dout);
-  const auto P = x.proj_k.view<double, 2>(), R = x.proj_v.view<double, 2>();
-  const auto out = at4(results[0]), dq = at4(results[1]), dk = at4(results[2]),
-             dv = at4(results[3]);
-  const auto dP = results[4].view<double, 2>(), dR = results[5].view<double, 2>();
-  const auto count = [](const Tensor& lengths, i64 b, i64 all) {
-    return lengths.defined() ? lengths.to_vector<i64>()[std::size_t(b)] : all;
-  };
-  for (i64 b = 0; b < B; ++b) {
-    const i64 keys = count(call.lengths, b, S), queries = count(call.query_lengths, b, N);
-    for (i64 h = 0; h < H; ++h) {
-      for (i64 i = 0; i < queries; ++i) {
-        std::vector<double> a(std::size_t(rank), 0), da(std::size_t(rank), 0);
-        double sum = 0, mean = 0;
-        for (i64 r = 0; r < rank; ++r) {
-          double z = 0;
-          for (i64 j = 0; j < keys; ++j) {
-            for (i64 e = 0; e < E; ++e) z += temperature * q(b, i, h, e) * P(j, r) * k(b, j, h, e);
-          }
-          sum += a[std::size_t(r)] = std::exp(z);
-        }
-        for (i64 r = 0; r < rank; ++r) {
-          a[std::size_t(r)] /= sum;
-          for (i64 j = 0; j < keys; ++j) {
-            for (i64 m = 0; m < M; ++m) {
-              out(b, i, h, m) += a[std::size_t(r)] * R(j, r) * v(b, j, h, m);
-              da[std::size_t(r)] += d(b, i, h, m) * R(j, r) * v(b, j, h, m);
-              dR(j, r) += a[std::size_t(r)] * d(b, i, h, m) * v(b, j, h, m);
-              dv(b, j, h, m) += a[std::size_t(r)] * d(b, i, h, m) * R(j, r);
+// The equations as loops.
+loops::Function linformer_by_loops(const AttentionCall& call) {
+  return [=](const std::vector<Tensor>& in) {
+    const auto q = in[0].view<double, 4>(), k = in[1].view<double, 4>(),
+               v = in[2].view<double, 4>();
+    const auto P = in[3].view<double, 2>(), R = in[4].view<double, 2>();
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2), E = q.size(3);
+    const i64 S = k.size(1), M = v.size(3), rank = P.size(1);
+    const Tensor result = Tensor::zeros({B, N, H, M}, DType::f64);
+    const auto out = result.view<double, 4>();
+    const double temperature = 1 / std::sqrt(double(E));
+    const auto count = [](const Tensor& lengths, i64 b, i64 all) {
+      return lengths.defined() ? lengths.to_vector<i64>()[std::size_t(b)] : all;
+    };
+    for (i64 b = 0; b < B; ++b) {
+      const i64 keys = count(call.lengths, b, S), queries = count(call.query_lengths, b, N);
+      for (i64 h = 0; h < H; ++h) {
+        for (i64 i = 0; i < queries; ++i) {
+          loops::Row z(std::size_t(rank), 0.0);
+          for (i64 r = 0; r < rank; ++r) {
+            for (i64 j = 0; j < keys; ++j) {
+              for (i64 e = 0; e < E; ++e) {
+                z[std::size_t(r)] += temperature * q(b, i, h, e) * P(j, r) * k(b, j, h, e);
+              }
             }
           }
-          mean += a[std::size_t(r)] * da[std::size_t(r)];
-        }
-        for (i64 r = 0; r < rank; ++r) {
-          const double dz = temperature * a[std::size_t(r)] * (da[std::size_t(r)] - mean);
-          for (i64 j = 0; j < keys; ++j) {
-            for (i64 e = 0; e < E; ++e) {
-              dq(b, i, h, e) += dz * P(j, r) * k(b, j, h, e);
-              dk(b, j, h, e) += dz * P(j, r) * q(b, i, h, e);
-              dP(j, r) += dz * q(b, i, h, e) * k(b, j, h, e);
+          const loops::Row a = loops::softmax(z);
+          for (i64 r = 0; r < rank; ++r) {
+            for (i64 j = 0; j < keys; ++j) {
+              for (i64 m = 0; m < M; ++m) {
+                out(b, i, h, m) += a[std::size_t(r)] * R(j, r) * v(b, j, h, m);
+              }
             }
           }
         }
       }
     }
-  }
-  return results;
+    return result;
+  };
 }
 
 TEST_SUITE("attention") {
 
-TEST_CASE("linformer: it is the sums of its equations") {
+TEST_CASE("linformer: it is the sums of its equations, and its gradients are their slopes") {
   for (const auto& [N, S, rank] : {std::array<i64, 3>{11, 11, 4}, {6, 15, 7}, {9, 5, 2}}) {
     CAPTURE(S);
     const Linformed x(3, N, S, S + 2, rank);
@@ -91,13 +73,7 @@ TEST_CASE("linformer: it is the sums of its equations") {
     for (const bool cut : {false, true}) {
       if (cut) call.lengths = lengths_of({S, S - 4, 0});
       if (cut) call.query_lengths = lengths_of({2, N, N});
-      const std::vector<Tensor> wanted = by_loops(x, call, dout);
-      const std::vector<Tensor> got =
-          run_for(dout, mechanism_of("linformer", call), x.list()).all();
-      for (std::size_t i = 0; i < wanted.size(); ++i) {
-        CAPTURE(i);
-        CHECK(relative_error(got[i], wanted[i]) <= tolerance::backward_f64);
-      }
+      loops::check("linformer", x.list(), call, linformer_by_loops(call));
       // proj_k for both: its gradient is the sum of the two.
       Linformed same = x;
       same.proj_v = x.proj_k;

@@ -39,6 +39,8 @@ inline Row affine(const Row& x, const Rows& weight, const Row& bias) {
   return y;
 }
 
+inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
 inline Row softmax(Row z) {
   double sum = 0;
   for (double& value : z) sum += value = std::exp(value);

@@ -8,70 +8,14 @@
 namespace weft {
 namespace {
 
-// A number with its derivatives by the numbers that it was computed from.
-struct Number {
-  struct Step {
-    std::size_t of[2];
-    double slope[2];
-  };
-  static inline std::vector<Step> steps;
+using loops::Row;
+using loops::Rows;
 
-  double value = 0;
-  std::size_t at = 0;
-
-  Number(double x = 0) : Number(x, {0, 0}, 0, {0, 0}, 0) {}  // NOLINT(google-explicit-constructor)
-  Number(double x, const Number* a, double da, const Number* b = nullptr, double db = 0)
-      : Number(x, {a->at, 0}, da, {b ? b->at : 0, 0}, db) {}
-
-  friend Number operator+(const Number& a, const Number& b) {
-    return {a.value + b.value, &a, 1, &b, 1};
-  }
-  friend Number operator-(const Number& a, const Number& b) {
-    return {a.value - b.value, &a, 1, &b, -1};
-  }
-  friend Number operator*(const Number& a, const Number& b) {
-    return {a.value * b.value, &a, b.value, &b, a.value};
-  }
-  friend Number operator/(const Number& a, const Number& b) {
-    const double y = a.value / b.value;
-    return {y, &a, 1 / b.value, &b, -y / b.value};
-  }
-  Number& operator+=(const Number& b) { return *this = *this + b; }
-
-  // The derivatives of Σ weight · output by every number.
-  static std::vector<double> slopes(const std::vector<Number>& outputs, const Tensor& weight) {
-    std::vector<double> all(steps.size(), 0.0);
-    const loops::Row w = loops::row_of(weight);
-    for (std::size_t i = 0; i < outputs.size(); ++i) all[outputs[i].at] += w[i];
-    for (std::size_t i = steps.size(); i-- > 1;) {
-      for (const int side : {0, 1}) all[steps[i].of[side]] += steps[i].slope[side] * all[i];
-    }
-    return all;
-  }
-
- private:
-  Number(double x, std::pair<std::size_t, int> a, double da, std::pair<std::size_t, int> b,
-         double db)
-      : value(x), at(steps.size()) {
-    steps.push_back({{a.first, b.first}, {da, db}});
-  }
-};
-
-Number exp(const Number& x) { return {std::exp(x.value), &x, std::exp(x.value)}; }
-Number sqrt(const Number& x) { return {std::sqrt(x.value), &x, 0.5 / std::sqrt(x.value)}; }
-Number sigmoid(const Number& x) { return Number(1) / (Number(1) + exp(Number(0) - x)); }
-Number silu(const Number& x) { return x * sigmoid(x); }
-Number laplace(const Number& x) {
-  const double t = (x.value - 0.707107) / 0.282095;
-  return {0.5 * (1 + std::erf(t / std::sqrt(2.0))), &x,
-          std::exp(-t * t / 2) / std::sqrt(2 * std::acos(-1.0)) / 0.282095};
+double silu(double x) { return x * loops::sigmoid(x); }
+double laplace(double x) {
+  return 0.5 * (1 + std::erf((x - 0.707107) / 0.282095 / std::sqrt(2.0)));
 }
-Number relu2(const Number& x) {
-  const double y = std::max(x.value, 0.0);
-  return {y * y, &x, 2 * y};
-}
-
-using Numbers = std::vector<Number>;
+double relu2(double x) { return std::max(x, 0.0) * std::max(x, 0.0); }
 
 struct Form {
   std::string attention;
@@ -104,65 +48,56 @@ std::vector<Tensor> inputs_of(const Form& form, i64 B, i64 N, double size = 0.5)
 // The equations, for an item of n positions.
 struct Equations {
   const Form& form;
-  const std::vector<Tensor>& shapes;
-  const std::vector<Numbers>& in;
+  const std::vector<Tensor>& inputs;
+  Rows in;  // their numbers
+
+  Equations(const Form& f, const std::vector<Tensor>& x) : form(f), inputs(x) {
+    for (const Tensor& input : inputs) in.push_back(loops::row_of(input));
+  }
 
   std::size_t size(std::size_t input, int axis) const {
-    return std::size_t(shapes[input].size(axis));
+    return std::size_t(inputs[input].size(axis));
   }
-  const Number& at(std::size_t input, std::size_t i, std::size_t j) const {
+  double at(std::size_t input, std::size_t i, std::size_t j) const {
     return in[input][i * size(input, -1) + j];
   }
-  std::vector<Numbers> affine(const std::vector<Numbers>& x, std::size_t input) const {
-    std::vector<Numbers> y;
-    for (const Numbers& row : x) {
-      y.push_back(in[input + 1]);
-      for (std::size_t j = 0; j < y.back().size(); ++j) {
-        for (std::size_t i = 0; i < row.size(); ++i) y.back()[j] += row[i] * at(input, i, j);
-      }
-    }
+  Rows affine(const Rows& x, std::size_t input) const {
+    const Rows weight = loops::rows_of(inputs[input]);
+    Rows y;
+    for (const Row& row : x) y.push_back(loops::affine(row, weight, in[input + 1]));
     return y;
   }
-  std::vector<Numbers> normed(const std::vector<Numbers>& x) const {
-    std::vector<Numbers> y = x;
-    for (Numbers& row : y) {
-      Number mean, square;
-      const Number d = double(row.size());
-      for (const Number& value : row) mean += value / d;
-      for (const Number& value : row) square += (value - mean) * (value - mean) / d;
-      for (std::size_t e = 0; e < row.size(); ++e) {
-        row[e] = in[1][e] * (row[e] - mean) / sqrt(square + 1e-5) + in[2][e];
-      }
-    }
+  Rows normed(const Rows& x) const {
+    Rows y;
+    for (const Row& row : x) y.push_back(loops::normalised(row, in[1], in[2], 1e-5));
     return y;
   }
   // κ * x, past and future, lag by lag.
-  std::vector<Numbers> averaged(const std::vector<Numbers>& x) const {
+  Rows averaged(const Rows& x) const {
     const i64 n = i64(x.size());
-    std::vector<Numbers> y(x.size(), Numbers(std::size_t(width)));
+    Rows y(x.size(), Row(std::size_t(width), 0.0));
     const std::size_t states = size(3, 2), sets = size(3, 0);
     for (std::size_t place = 0; place < sets * std::size_t(width) * states; ++place) {
       const std::size_t c = place / states % std::size_t(width);
-      const Number p = sigmoid(in[3][place]), alpha = sigmoid(in[4][place]);
-      const Number weight = p * in[5][place] * in[6][place] / std::sqrt(double(states));
-      Number power = 1;
+      const double p = loops::sigmoid(in[3][place]), alpha = loops::sigmoid(in[4][place]);
+      const double weight = p * in[5][place] * in[6][place] / std::sqrt(double(states));
+      double power = 1;
       for (i64 lag = 0; lag < n && (form.truncation == 0 || lag < form.truncation); ++lag) {
         for (i64 i = 0; i < n; ++i) {
           const i64 from = place < std::size_t(width) * states ? i - lag : i + lag;
           if (from < 0 || from >= n) continue;
           y[std::size_t(i)][c] += weight * power * x[std::size_t(from)][c];
         }
-        power = power * (Number(1) - p * alpha);
+        power = power * (1 - p * alpha);
       }
     }
     return y;
   }
   // src for csp: the source of each value.
-  std::vector<Numbers> attended(const std::vector<Numbers>& q, const std::vector<Numbers>& k,
-                                const std::vector<Numbers>& v, const Tensor& src) const {
+  Rows attended(const Rows& q, const Rows& k, const Rows& v, const Tensor& src) const {
     const std::size_t n = q.size(), z = size(14, 1), h = v.empty() ? 0 : v[0].size();
     const std::size_t chunk = form.chunk == 0 ? n : std::size_t(form.chunk);
-    std::vector<Numbers> o(n, Numbers(h));
+    Rows o(n, Row(h, 0.0));
     for (std::size_t i = 0; i < n; ++i) {
       if (form.attention == "csp") {
         for (std::size_t e = 0; e < h; ++e) {
@@ -172,18 +107,18 @@ struct Equations {
       }
       const std::size_t first = i / chunk * chunk;
       const std::size_t end = form.causal ? i + 1 : std::min(first + chunk, n);
-      Numbers a;
-      Number sum;
+      Row a;
+      double sum = 0;
       for (std::size_t j = first; j < end; ++j) {
-        Number product;
+        double product = 0;
         for (std::size_t e = 0; e < z; ++e) product += q[i][e] * k[j][e];
-        const Number& bias = in[16][(in[16].size() - 1) / 2 + j - i];
+        const double bias = in[16][(in[16].size() - 1) / 2 + j - i];
         if (form.attention == "softmax") {
-          a.push_back(exp(product / std::sqrt(double(z)) + bias));
+          a.push_back(std::exp(product / std::sqrt(double(z)) + bias));
           sum += a.back();
           continue;
         }
-        const Number score = product / double(end - first) + bias;
+        const double score = product / double(end - first) + bias;
         a.push_back(form.attention == "laplace" ? laplace(score) : relu2(score));
         sum = 1;
       }
@@ -194,74 +129,52 @@ struct Equations {
     return o;
   }
 
-  std::vector<Numbers> operator()(const std::vector<Numbers>& x, const Tensor& src) const {
+  Rows operator()(const Rows& x, const Tensor& src) const {
     const std::size_t d = std::size_t(width), z = size(14, 1), h = size(8, 1);
-    const std::vector<Numbers> normal = normed(x);
-    std::vector<Numbers> moved = averaged(normal), v = affine(normal, 8), q, k, gated;
+    const Rows normal = normed(x);
+    Rows moved = averaged(normal), v = affine(normal, 8), q, k, gated;
     for (std::size_t i = 0; i < x.size(); ++i) {
       for (std::size_t c = 0; c < d; ++c) moved[i][c] = silu(moved[i][c] + in[7][c] * normal[i][c]);
-      for (Number& value : v[i]) value = silu(value);
+      for (double& value : v[i]) value = silu(value);
     }
-    const std::vector<Numbers> all = affine(moved, 10);
-    for (const Numbers& row : all) {
+    const Rows all = affine(moved, 10);
+    for (const Row& row : all) {
       q.emplace_back(), k.emplace_back();
       for (std::size_t e = 0; e < z; ++e) {
         q.back().push_back(silu(row[d + e]) * at(14, 0, e) + at(15, 0, e));
         k.back().push_back(silu(row[d + e]) * at(14, 1, e) + at(15, 1, e));
       }
     }
-    const std::vector<Numbers> o = attended(q, k, v, src);
+    const Rows o = attended(q, k, v, src);
     for (std::size_t i = 0; i < x.size(); ++i) {
       gated.emplace_back();
       for (std::size_t e = 0; e < h; ++e) gated.back().push_back(o[i][e] * silu(all[i][d + z + e]));
     }
-    std::vector<Numbers> out = affine(gated, 12);
+    Rows out = affine(gated, 12);
     for (std::size_t i = 0; i < x.size(); ++i) {
       for (std::size_t c = 0; c < d; ++c) {
-        const Number update = silu(all[i][d + z + h + c] + out[i][c]);
-        out[i][c] = x[i][c] + sigmoid(all[i][c]) * (update - x[i][c]);
+        const double update = silu(all[i][d + z + h + c] + out[i][c]);
+        out[i][c] = x[i][c] + loops::sigmoid(all[i][c]) * (update - x[i][c]);
       }
     }
     return out;
   }
 };
 
-// Output, then the gradients of all inputs for the cotangent `dout`.
-std::vector<Tensor> by_loops(const Form& form, const std::vector<Tensor>& inputs,
-                             const Tensor& dout) {
-  Number::steps.clear();
-  const Number nothing;  // the operand of numbers without operands
-  std::vector<Numbers> in;
-  for (const Tensor& input : inputs) {
-    in.emplace_back();
-    for (const double value : loops::row_of(input)) in.back().emplace_back(value);
-  }
-  const i64 B = dout.size(0), N = dout.size(1);
-  const Tensor src =
-      form.attention == "csp" ? chosen(form.spec(), inputs, form.call()).at("src") : Tensor();
-  Numbers out;
-  for (i64 b = 0; b < B; ++b) {
-    std::vector<Numbers> x;
-    for (i64 i = 0; i < (form.lengths.empty() ? N : form.lengths[std::size_t(b)]); ++i) {
-      const auto row = in[0].begin() + (b * N + i) * width;
-      x.emplace_back(row, row + width);
+loops::Function mega_by_loops(const Form& form, const Tensor& src) {
+  return [=](const std::vector<Tensor>& inputs) {
+    const i64 B = inputs[0].size(0), N = inputs[0].size(1);
+    const Equations equations(form, inputs);
+    Row out;
+    for (i64 b = 0; b < B; ++b) {
+      Rows x = loops::rows_of(loops::item(inputs[0], b));
+      if (!form.lengths.empty()) x.resize(std::size_t(form.lengths[std::size_t(b)]));
+      const Tensor own = src.defined() ? src.slice(0, b, b + 1).packed() : src;
+      for (const Row& row : equations(x, own)) out.insert(out.end(), row.begin(), row.end());
+      out.resize(std::size_t((b + 1) * N * width), 0.0);
     }
-    const Tensor own = src.defined() ? src.slice(0, b, b + 1).packed() : src;
-    for (const Numbers& row : Equations{form, inputs, in}(x, own)) {
-      out.insert(out.end(), row.begin(), row.end());
-    }
-    out.resize(std::size_t((b + 1) * N * width));
-  }
-  std::vector<double> values;
-  for (const Number& number : out) values.push_back(number.value);
-  std::vector<Tensor> results{Tensor::from(values, dout.shape())};
-  const std::vector<double> slopes = Number::slopes(out, dout);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<double> gradient;
-    for (const Number& number : in[i]) gradient.push_back(slopes[number.at]);
-    results.push_back(Tensor::from(gradient, inputs[i].shape()));
-  }
-  return results;
+    return Tensor::from(out, inputs[0].shape());
+  };
 }
 
 void check_equations(const Form& form, i64 B, i64 N) {
@@ -269,30 +182,16 @@ void check_equations(const Form& form, i64 B, i64 N) {
   CAPTURE(form.causal);
   CAPTURE(N);
   const std::vector<Tensor> inputs = inputs_of(form, B, N);
-  const Tensor dout = normal({B, N, width}, 5);
-  const std::vector<Tensor> wanted = by_loops(form, inputs, dout);
-  const std::vector<Tensor> got =
-      run_for(dout, mechanism_of(form.spec(), form.call()), inputs).all();
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    CAPTURE(i);
-    double size = 0;
-    for (const double value : loops::row_of(wanted[i])) size = std::max(size, std::abs(value));
-    if (size > 0) {
-      CHECK(relative_error(got[i].to(Device{}), wanted[i]) < 1e-11);
-      continue;
-    }
-    // A softmax over one key does not depend on its scores, and an average of one lag has no decay;
-    // csp has no scores.
-    CHECK((form.chunk == 1 || N == 1 || (form.attention == "csp" && i >= 15)));
-    for (const double value : loops::row_of(got[i].to(Device{}))) CHECK(std::abs(value) < 1e-14);
-  }
+  const Tensor src =
+      form.attention == "csp" ? chosen(form.spec(), inputs, form.call()).at("src") : Tensor();
+  loops::check(form.spec(), inputs, form.call(), mega_by_loops(form, src));
 }
 
 const char* const of_scores[] = {"softmax", "laplace", "relu2"};
 
 TEST_SUITE("attention") {
 
-TEST_CASE("mega: it is its equations, in every form") {
+TEST_CASE("mega: it is its equations in every form, and its gradients are their slopes") {
   for (const std::string attention : {"softmax", "laplace", "relu2", "csp"}) {
     for (const bool causal : {false, true}) {
       if (causal && attention == "csp") continue;

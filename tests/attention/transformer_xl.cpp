@@ -5,7 +5,7 @@
 
 #include "ops/attention/engines/pairs/distance_attention.h"
 #include "ops/views/views.h"
-#include "tests/attention/run_attention.h"
+#include "tests/attention/loops.h"
 
 namespace weft {
 namespace {
@@ -22,69 +22,56 @@ struct Relative {
   std::vector<Tensor> list() const { return {in.q, in.k, in.v, w_r, u, v}; }
 };
 
-// The equations as loops: out, and the gradients of all inputs for the cotangent `dout`.
-std::vector<Tensor> by_loops(const Relative& x, i64 clamp, const Tensor& dout) {
-  const i64 B = x.in.q.size(0), N = x.in.q.size(1), H = x.in.q.size(2), E = x.in.q.size(3);
-  const i64 S = x.in.k.size(1), M = x.in.v.size(3), D = x.w_r.size(0);
-  std::vector<Tensor> results{Tensor::zeros({B, N, H, M}, DType::f64)};
-  for (const Tensor& input : x.list()) results.push_back(Tensor::zeros(input.shape(), DType::f64));
-  const auto at4 = [](const Tensor& t) { return t.view<double, 4>(); };
-  const auto at2 = [](const Tensor& t) { return t.view<double, 2>(); };
-  const auto q = at4(x.in.q), k = at4(x.in.k), v = at4(x.in.v), d = at4(dout);
-  const auto out = at4(results[0]), dq = at4(results[1]), dk = at4(results[2]),
-             dv = at4(results[3]);
-  const auto w = x.w_r.view<double, 3>(), dw = results[4].view<double, 3>();
-  const auto bias_u = at2(x.u), bias_v = at2(x.v), du = at2(results[5]), dbias_v = at2(results[6]);
-  const double t = 1 / std::sqrt(double(E));
-  const auto rho = [&](i64 delta, i64 c) {
-    const double at = double(clamp == 0 ? delta : std::min(delta, clamp));
-    const i64 half = D / 2;
-    const double f = std::pow(10000.0, -2 * double(c % half) / double(D));
-    return c < half ? std::sin(at * f) : std::cos(at * f);
-  };
-  for (i64 b = 0; b < B; ++b) {
-    for (i64 h = 0; h < H; ++h) {
-      for (i64 i = 0; i < N; ++i) {
-        const i64 position = S - N + i;
-        std::vector<double> a, g;
-        std::vector<std::vector<double>> r;  // w_rᵀ ρ of each key
-        double sum = 0, through = 0;
-        for (i64 j = 0; j <= position; ++j) {
-          r.emplace_back(std::size_t(E), 0.0);
-          double score = 0, product = 0;
-          for (i64 e = 0; e < E; ++e) {
-            double& of_key = r.back()[std::size_t(e)];
-            for (i64 c = 0; c < D; ++c) of_key += w(c, h, e) * rho(position - j, c);
-            score += (q(b, i, h, e) + bias_u(h, e)) * k(b, j, h, e);
-            score += (q(b, i, h, e) + bias_v(h, e)) * of_key;
-          }
-          for (i64 m = 0; m < M; ++m) product += d(b, i, h, m) * v(b, j, h, m);
-          a.push_back(std::exp(t * score)), g.push_back(product);
-          sum += a.back();
+// The equations as loops.
+loops::Function transformer_xl_by_loops(i64 clamp) {
+  return [=](const std::vector<Tensor>& in) {
+    const auto q = in[0].view<double, 4>(), k = in[1].view<double, 4>(),
+               v = in[2].view<double, 4>();
+    const auto w = in[3].view<double, 3>();
+    const auto bias_u = in[4].view<double, 2>(), bias_v = in[5].view<double, 2>();
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2), E = q.size(3);
+    const i64 S = k.size(1), M = v.size(3), D = w.size(0);
+    const Tensor result = Tensor::zeros({B, N, H, M}, DType::f64);
+    const Tensor of_distance = Tensor::zeros({S, H, E}, DType::f64);  // w_rᵀ ρ
+    const auto out = result.view<double, 4>();
+    const auto r = of_distance.view<double, 3>();
+    const double t = 1 / std::sqrt(double(E));
+    const auto rho = [&](i64 delta, i64 c) {
+      const double at = double(clamp == 0 ? delta : std::min(delta, clamp));
+      const i64 half = D / 2;
+      const double f = std::pow(10000.0, -2 * double(c % half) / double(D));
+      return c < half ? std::sin(at * f) : std::cos(at * f);
+    };
+    for (i64 delta = 0; delta < S; ++delta) {
+      for (i64 c = 0; c < D; ++c) {
+        const double wave = rho(delta, c);
+        for (i64 h = 0; h < H; ++h) {
+          for (i64 e = 0; e < E; ++e) r(delta, h, e) += w(c, h, e) * wave;
         }
-        for (std::size_t j = 0; j < a.size(); ++j) through += a[j] / sum * g[j];
-        for (i64 j = 0; j <= position; ++j) {
-          const auto at = std::size_t(j);
-          const double weight = a[at] / sum, ds = t * weight * (g[at] - through);
-          for (i64 m = 0; m < M; ++m) {
-            out(b, i, h, m) += weight * v(b, j, h, m);
-            dv(b, j, h, m) += weight * d(b, i, h, m);
-          }
-          for (i64 e = 0; e < E; ++e) {
-            const double of_key = r[at][std::size_t(e)];
-            dq(b, i, h, e) += ds * (k(b, j, h, e) + of_key);
-            dk(b, j, h, e) += ds * (q(b, i, h, e) + bias_u(h, e));
-            du(h, e) += ds * k(b, j, h, e);
-            dbias_v(h, e) += ds * of_key;
-            for (i64 c = 0; c < D; ++c) {
-              dw(c, h, e) += ds * (q(b, i, h, e) + bias_v(h, e)) * rho(position - j, c);
+      }
+    }
+    for (i64 b = 0; b < B; ++b) {
+      for (i64 h = 0; h < H; ++h) {
+        for (i64 i = 0; i < N; ++i) {
+          const i64 position = S - N + i;
+          loops::Row z;
+          for (i64 j = 0; j <= position; ++j) {
+            double score = 0;
+            for (i64 e = 0; e < E; ++e) {
+              score += (q(b, i, h, e) + bias_u(h, e)) * k(b, j, h, e);
+              score += (q(b, i, h, e) + bias_v(h, e)) * r(position - j, h, e);
             }
+            z.push_back(t * score);
+          }
+          const loops::Row a = loops::softmax(z);
+          for (i64 j = 0; j <= position; ++j) {
+            for (i64 m = 0; m < M; ++m) out(b, i, h, m) += a[std::size_t(j)] * v(b, j, h, m);
           }
         }
       }
     }
-  }
-  return results;
+    return result;
+  };
 }
 
 // Outputs of positions begin … end − 1, with those before them as their memory.
@@ -97,20 +84,14 @@ Tensor segment(const Relative& x, i64 begin, i64 end) {
 
 TEST_SUITE("attention") {
 
-TEST_CASE("transformer-xl: it is the equations of the paper") {
+TEST_CASE("transformer-xl: it is the equations of the paper, and its gradients are their slopes") {
   for (const auto& [N, S] : {std::pair<i64, i64>{9, 9}, {1, 7}, {67, 67}, {40, 105}, {3, 80}}) {
     for (const i64 clamp : {i64{0}, i64{5}}) {
       CAPTURE(N);
       CAPTURE(clamp);
       const Relative x(2, N, S, 3, 4, 3, 10);
-      const Tensor dout = normal({2, N, 3, 3}, 5);
-      const std::vector<Tensor> wanted = by_loops(x, clamp, dout);
-      const std::string spec = "transformer-xl:clamp=" + std::to_string(clamp);
-      const std::vector<Tensor> got = run_for(dout, mechanism_of(spec, causal()), x.list()).all();
-      for (std::size_t i = 0; i < wanted.size(); ++i) {
-        CAPTURE(i);
-        CHECK(relative_error(got[i], wanted[i]) < 1e-11);
-      }
+      loops::check("transformer-xl:clamp=" + std::to_string(clamp), x.list(), causal(),
+                   transformer_xl_by_loops(clamp));
     }
   }
 }
