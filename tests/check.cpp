@@ -97,6 +97,8 @@ std::vector<double> gradient_errors(const Run& got, const Run& wanted) {
 }
 
 void check_same_bits(const Run& got, const Run& wanted) {
+  REQUIRE(got.outputs.size() == wanted.outputs.size());
+  REQUIRE(got.gradients.size() == wanted.gradients.size());
   for (std::size_t i = 0; i < wanted.outputs.size(); ++i) {
     CHECK(same_bits(got.outputs[i], wanted.outputs[i]));
   }
