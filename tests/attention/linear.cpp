@@ -7,8 +7,9 @@ namespace {
 
 TEST_SUITE("attention") {
 
-TEST_CASE("linear: the last causal row sees what every row of the full form sees") {
-  for (const char* spec : {"linear", "linear:feature=relu", "linear:feature=exp"}) {
+TEST_CASE("linear, cosformer: the last causal row sees what every row of the full form sees") {
+  for (const char* spec : {"linear", "linear:feature=relu", "linear:feature=exp", "cosformer"}) {
+    CAPTURE(spec);
     for (const i64 N : {1, 63, 64, 65, 200}) {
       const QueryKeyValue in(2, N, N, 3, 5, 4);
       const Tensor full = attended(spec, in.list()), past = attended(spec, in.list(), causal());
