@@ -21,12 +21,12 @@ void LinearCrossEntropyKernels<Device, S>::forward(const Device& device, const T
   const i64 together = std::min(R, std::max<i64>(1, logits_at_a_time / std::max<i64>(1, V)));
   const bool recorded = gradients.dx.defined();
   const Tensor room = Tensor::empty({together, V}, dtype_of<T>, x.device());
-  const Tensor lse = recorded ? Tensor::empty({R}, dtype_of<T>, x.device()) : Tensor{};
+  const Tensor kept = recorded ? Tensor::empty({2, together}, dtype_of<T>, x.device()) : Tensor{};
   for (i64 begin = 0; begin < R; begin += together) {
     const i64 end = std::min(R, begin + together), rows = end - begin;
     const Tensor logits = room.slice(0, 0, rows), inputs = x.slice(0, begin, end);
     matmul_into(inputs, table.transpose(0, 1), logits);
-    T *const z = logits.data<T>(), *const sums = recorded ? lse.data<T>() + begin : nullptr;
+    T *const z = logits.data<T>(), *const sums = recorded ? kept.data<T>() : nullptr;
     const i64* const t = targets.data<i64>() + begin;
     CrossEntropyKernels<Device, T>::forward(device, rows, V, z, t, sums,
                                             nats.data<double>() + begin);
