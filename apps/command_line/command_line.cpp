@@ -109,7 +109,11 @@ std::string CommandLine::parse(std::vector<std::string> words) {
     std::reverse(words.begin(), words.end());
     app_->parse(std::move(words));
   } catch (const CLI::Error& error) {
-    if (error.get_exit_code() == 0) std::exit(app_->exit(error));
+    if (error.get_exit_code() == 0) {  // --help, --version
+      const int status = app_->exit(error);
+      flush_output();
+      std::exit(status);
+    }
     fail("{}", error.what());
   }
   CLI::App* const command = app_->get_subcommands().front();
@@ -168,6 +172,7 @@ int run_app(const char* name, int (*run)(const std::vector<std::string>& words),
   } catch (const std::filesystem::filesystem_error& error) {  // name too long, no permission
     return failed(bad_input, error.path1().string() + ": " + error.code().message());
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return failed(bad_input, "standard output could not be written");
     return failed(1, std::string("unexpected: ") + error.what());
   }
 }

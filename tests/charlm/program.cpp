@@ -592,7 +592,8 @@ TEST_CASE("charlm: info counts with the vocabulary that the data will have") {
 }
 
 TEST_CASE("programs: what cannot be printed is an error") {
-  for (const char* line : {"charlm info --json", "zoo", "devices", "vision info"}) {
+  for (const char* line : {"charlm info --json", "charlm --print-config", "charlm train --help",
+                           "zoo", "devices", "devices --help", "vision info"}) {
     CAPTURE(line);
     const std::string command = built(std::string("apps/") + line) + " >/dev/full 2>/dev/null";
     const int status = std::system(command.c_str());
