@@ -228,10 +228,13 @@ TEST_CASE("weights in bf16 that several calls share are prepared once, and give 
       if (shared && call > 0) weights[call] = weights[0];
     }
     const Variable x = Variable::leaf(narrow_normal({700, width}, 1));
-    Tape tape;
+    const Tape step;  // its copies outlive the walk of the inner tape
     Variable y = x;
-    for (i64 call = 0; call < calls; ++call) y = f(y, weights[call]);
-    tape.backward(y, narrow_normal({700, width}, 2));
+    {
+      Tape tape;
+      for (i64 call = 0; call < calls; ++call) y = f(y, weights[call]);
+      tape.backward(y, narrow_normal({700, width}, 2));
+    }
     Walk result{y.value(), x.gradient()};
     for (std::size_t i = 0; i < values.size(); ++i) {
       Tensor sum = weights[calls - 1][i].gradient();
