@@ -31,17 +31,27 @@ constexpr i64 operands(i64 n) {
   return in_pairs<S> ? (n + 1) / 2 : n;
 }
 
-// x rounded to bf16 in the lower halves and y in the upper ones. Less than 2⁻¹²⁶ becomes 0.
+// x rounded to bf16, then y. Less than 2⁻¹²⁶ becomes 0.
 template <class V>
-HWY_INLINE auto rounded_pairs(V x, V y)
+HWY_INLINE __m512i rounded_two(V x, V y) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y.raw, x.raw));
+}
+
+// The same as pairs: x in the lower halves and y in the upper ones.
+template <class V>
+HWY_INLINE auto as_pairs(__m512i two)
     -> simd::hn::Vec<simd::hn::RebindToSigned<simd::hn::DFromV<V>>> {
   alignas(64) static constexpr auto order = [] {
     std::array<std::uint16_t, 32> lanes{};
     for (std::uint16_t i = 0; i < 32; ++i) lanes[i] = i / 2 + i % 2 * 16;
     return lanes;
   }();
-  const auto halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y.raw, x.raw));
-  return {_mm512_permutexvar_epi16(_mm512_load_si512(order.data()), halves)};
+  return {_mm512_permutexvar_epi16(_mm512_load_si512(order.data()), two)};
+}
+
+template <class V>
+HWY_INLINE auto rounded_pairs(V x, V y) {
+  return as_pairs<V>(rounded_two(x, y));
 }
 
 // x rounded to bf16, lane by lane.
@@ -220,6 +230,20 @@ struct PackedRows {
   }
 };
 
+// Takes weights of two keys, or of a last one, as the second operand of a product along the keys.
+struct WeightsInPairs {
+  Bf16Pair* to;
+  i64 lanes;
+  template <class V>
+  HWY_INLINE void operator()(i64 j, i64 i, V first, V second) const {
+    simd::hn::StoreU(rounded_pairs(first, second), simd::Tag<Bf16Pair>{}, to + j / 2 * lanes + i);
+  }
+  template <class V>
+  HWY_INLINE void operator()(i64 j, i64 i, V last) const {
+    (*this)(j, i, last, simd::hn::Zero(simd::Tag<float>{}));
+  }
+};
+
 // Weights z [keys, lanes] as the second operand of a product along the keys; `to` is for pairs.
 template <class S, class T = Accumulator<S>>
 Rows<const Operand<S>> along_keys(const T* z, i64 keys, i64 lanes, Operand<S>* to) {
@@ -232,8 +256,7 @@ Rows<const Operand<S>> along_keys(const T* z, i64 keys, i64 lanes, Operand<S>* t
       for (i64 i = 0; i < lanes; i += simd::lanes<T>) {
         const T* const at = z + j * lanes + i;
         const auto second = j + 1 < keys ? hn::LoadU(d, at + lanes) : hn::Zero(d);
-        hn::StoreU(rounded_pairs(hn::LoadU(d, at), second), simd::Tag<Bf16Pair>{},
-                   to + j / 2 * lanes + i);
+        WeightsInPairs{to, lanes}(j, i, hn::LoadU(d, at), second);
       }
     }
     return {to, lanes};

@@ -207,6 +207,16 @@ void tile_product(i64 rows, i64 columns, i64 depth, Strided<A> a, Rows<const A> 
   by_vectors(rows, columns, depth, a, b, c, add);
 }
 
+TileProducts<Bf16Pair>::TileProducts() {
+  if constexpr (simd::has_amx) {
+    if (amx::permitted()) outer_ = amx::Configured<amx::Instructions>::enter();
+  }
+}
+
+TileProducts<Bf16Pair>::~TileProducts() {
+  if constexpr (simd::has_amx) amx::Configured<amx::Instructions>::leave(outer_);
+}
+
 template void tile_product(i64, i64, i64, Strided<float>, Rows<const float>, Rows<float>, bool);
 template void tile_product(i64, i64, i64, Strided<double>, Rows<const double>, Rows<double>, bool);
 template void tile_product(i64, i64, i64, Strided<Bf16Pair>, Rows<const Bf16Pair>, Rows<float>,

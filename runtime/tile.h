@@ -44,4 +44,20 @@ template <class T>
 void tile_product(i64 rows, i64 columns, i64 depth, Strided<T> a, Rows<const T> b,
                   Rows<ProductOf<T>> c, bool add);
 
+// Lives around many products of A on one thread, which then need not prepare the processor each;
+// see amx::Configured. Other libraries that use AMX must not be called meanwhile.
+template <class A>
+class TileProducts {};
+template <>
+class TileProducts<Bf16Pair> {
+ public:
+  TileProducts();
+  ~TileProducts();
+  TileProducts(const TileProducts&) = delete;
+  TileProducts& operator=(const TileProducts&) = delete;
+
+ private:
+  bool outer_ = true;
+};
+
 }  // namespace weft

@@ -19,7 +19,7 @@ struct EmulatedTiles {
     bool configured = false;
     std::array<i64, 8> rows = {}, row_bytes = {};
     std::array<std::array<std::array<std::uint32_t, 16>, 16>, 8> tiles = {};
-    i64 multiplications = 0;
+    i64 configurations = 0, multiplications = 0;
     std::string fault;
   };
   static State& state() {
@@ -40,7 +40,7 @@ struct EmulatedTiles {
       fault_if(rows > 16 || bytes > 64 || (rows == 0) != (bytes == 0), "the size of a tile");
       if (tile < 8) s.rows[tile] = rows, s.row_bytes[tile] = bytes, s.tiles[tile] = {};
     }
-    s.configured = true;
+    s.configured = true, ++s.configurations;
   }
   static void release() { state().configured = false; }
 
@@ -195,6 +195,36 @@ TEST_CASE("products of pairs of bf16 on tiles, emulated") {
   CHECK(s.fault == "");
   CHECK_FALSE(s.configured);  // or every switch of threads would save the tiles
   CHECK(s.multiplications > 1000);
+}
+
+TEST_CASE("a thread configures its tiles once for many products") {
+  using Configured = amx::Configured<EmulatedTiles>;
+  EmulatedTiles::state() = {};
+  const auto& s = EmulatedTiles::state();
+  const auto multiply = [] {
+    const auto product = [](i64 rows, i64 columns, i64 depth, Strided<Bf16Pair> a,
+                            Rows<const Bf16Pair> b, Rows<float> c, bool add) {
+      amx::product<EmulatedTiles>(rows, columns, depth, a, b, c, add, tile_product<Bf16Pair>);
+    };
+    CHECK(worst_of_pairs(32, 32, 32, Lies::by_rows, false, product) <= 65);
+  };
+  {
+    const Configured outer;
+    multiply();
+    CHECK(s.configured);
+    {
+      const Configured inner;
+      multiply();
+    }
+    CHECK(s.configured);
+    multiply();
+  }
+  CHECK_FALSE(s.configured);
+  CHECK(s.configurations == 1);
+  multiply();
+  CHECK_FALSE(s.configured);
+  CHECK(s.configurations == 2);
+  CHECK(s.fault == "");
 }
 
 TEST_CASE("products of pairs of bf16 on tiles") {

@@ -239,7 +239,7 @@ double pairs_of(const PairsPart& part, i64 N, i64 keys) {
 AttentionCost pairs_cost(const AttentionSizes& s, double pairs, DType type) {
   const double item = double(size_of(accumulator_of(type)));
   const bool is_narrow = type == DType::f32 && narrow::possible<float>(s.E, s.M);
-  const i64 keys = is_narrow ? narrow::most_keys : tile_side;
+  const i64 keys = is_narrow || type == DType::bf16 ? narrow::most_keys : tile_side;
   return {.forward_operations = 2 * pairs * double(s.E + s.M),
           .backward_operations = pairs * double(6 * s.E + 4 * s.M),
           .exponentials = 2 * pairs,

@@ -184,9 +184,13 @@ struct BackwardTile {
       find_narrow(t, ranges);
       add_narrow(t, ranges);
     } else {
-      find(t);
-      add_products(t, along_queries<S>(a, t.keys, t.lanes, a_pairs),
-                   along_queries<S>(dz, t.keys, t.lanes, dz_pairs), 0, t.lanes, {0, t.keys});
+      find(t, dbias.data != nullptr);
+      if constexpr (in_pairs<S>) {
+        add_products(t, {a_pairs, t.lanes / 2, 1}, {dz_pairs, t.lanes / 2, 1}, 0, t.lanes,
+                     {0, t.keys});
+      } else {
+        add_products(t, {a, t.lanes, 1}, {dz, t.lanes, 1}, 0, t.lanes, {0, t.keys});
+      }
     }
     if (dbias.data != nullptr) add_bias_gradient(t, dz, dbias);
   }
@@ -226,23 +230,28 @@ struct BackwardTile {
     }
   }
 
-  // a and dz of the tile, and its contribution to dq.
-  void find(const Tile<T>& t) {
+  // a and dz of the tile, as operands, and its contribution to dq. `stored`: dz in dz, too.
+  void find(const Tile<T>& t, bool stored) {
     const i64 block = queries.block, n = t.lanes, key = t.key - first;
     const i64 lane = t.query % block, row = t.query - lane;
     const i64 e = operands<S>(p.E()), m = operands<S>(p.M());
     tile_product<O>(t.keys, n, e, k.along_width(key), {queries.q_turned + row * e + lane, block},
                     {a, n}, false);
-    mask_scores(p, t, a);
+    const T factor = mask_scores(p, t, a);
     tile_product<O>(t.keys, n, m, v.along_width(key), {queries.dout_turned + row * m + lane, block},
                     {dz, n}, false);
     if (p.dropout > 0) {
-      differentiate_dropped(t);
+      differentiate_dropped(t, factor);
     } else {
-      differentiate(t);
+      differentiate(t, factor, stored);
     }
-    tile_product<O>(p.E(), n, operands<S>(t.keys), k.along_rows(key),
-                    along_keys<S>(dz, t.keys, n, dz_by_key),
+    Rows<const O> by_key{};
+    if constexpr (in_pairs<S>) {
+      by_key = {dz_by_key, n};
+    } else {
+      by_key = {dz, n};
+    }
+    tile_product<O>(p.E(), n, operands<S>(t.keys), k.along_rows(key), by_key,
                     {queries.dq_turned + row * p.E() + lane, block}, true);
   }
 
@@ -263,24 +272,52 @@ struct BackwardTile {
     }
   }
 
-  // a holds z, dz holds do · v: they are replaced by a and dz.
-  void differentiate(const Tile<T>& t) {
+  // a holds z, dz holds do · v: they are replaced by a and dz, and those of pairs are rounded to
+  // operands.
+  void differentiate(const Tile<T>& t, T factor, bool stored) {
     const simd::Tag<T> d;
     for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
       const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
       const auto delta = hn::LoadU(d, queries.delta + t.query + i);
-      for (i64 j = 0; j < t.keys; ++j) {
+      const auto of_key = [&](i64 j) {
         T* const weight_at = a + j * t.lanes + i;
         T* const gradient_at = dz + j * t.lanes + i;
-        const auto weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
-        hn::StoreU(weight, d, weight_at);
-        hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, gradient_at), delta)), d, gradient_at);
+        const auto weight = simd::exp2<T>(hn::Sub(score_of<S>(weight_at, factor), log_sum));
+        const auto gradient = hn::Mul(weight, hn::Sub(hn::LoadU(d, gradient_at), delta));
+        if (!in_pairs<S>) hn::StoreU(weight, d, weight_at);
+        if (!in_pairs<S> || stored) hn::StoreU(gradient, d, gradient_at);
+        return std::pair{weight, gradient};
+      };
+      if constexpr (in_pairs<S>) {
+        i64 j = 0;
+        for (; j + 1 < t.keys; j += 2) round(t, j, i, of_key(j), of_key(j + 1));
+        if (j < t.keys) round(t, j, i, of_key(j), {hn::Zero(d), hn::Zero(d)});
+      } else {
+        for (i64 j = 0; j < t.keys; ++j) of_key(j);
       }
     }
   }
 
+  // Weights and their gradients of two keys, or of a last one and zeros, as operands.
+  template <class V>
+  HWY_INLINE void round(const Tile<T>& t, i64 j, i64 i, const std::pair<V, V>& first,
+                        const std::pair<V, V>& second) {
+    const auto put = [&](O* pairs, __m512i both) {
+      O* const to = pairs + (j * t.lanes + i) / 2;
+      const auto of_first = _mm512_castsi512_si256(both);
+      std::memcpy(to, &of_first, sizeof of_first);
+      if (j + 1 == t.keys) return;
+      const auto of_second = _mm512_extracti64x4_epi64(both, 1);
+      std::memcpy(to + t.lanes / 2, &of_second, sizeof of_second);
+    };
+    put(a_pairs, rounded_two(first.first, second.first));
+    const auto gradients = rounded_two(first.second, second.second);
+    put(dz_pairs, gradients);
+    hn::StoreU(as_pairs<V>(gradients), simd::Tag<O>{}, dz_by_key + j / 2 * t.lanes + i);
+  }
+
   // The same with dropout: a becomes d ⊙ a, and do · v is masked.
-  void differentiate_dropped(const Tile<T>& t) {
+  void differentiate_dropped(const Tile<T>& t, T score_factor) {
     const simd::Tag<T> d;
     const auto scale = hn::Set(d, static_cast<T>(p.mask().factor));
     each_weight(p, t, [&](i64 j, i64 i, auto kept) {
@@ -288,12 +325,17 @@ struct BackwardTile {
       T* const gradient_at = dz + j * t.lanes + i;
       const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
       const auto delta = hn::LoadU(d, queries.delta + t.query + i);
-      const auto weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
+      const auto weight = simd::exp2<T>(hn::Sub(score_of<S>(weight_at, score_factor), log_sum));
       const auto factor = hn::IfThenElseZero(kept, scale);
       hn::StoreU(hn::Mul(weight, factor), d, weight_at);
       const auto dweight = hn::Mul(factor, hn::LoadU(d, gradient_at));
       hn::StoreU(hn::Mul(weight, hn::Sub(dweight, delta)), d, gradient_at);
     });
+    if constexpr (in_pairs<S>) {
+      along_queries<S>(a, t.keys, t.lanes, a_pairs),
+          along_queries<S>(dz, t.keys, t.lanes, dz_pairs);
+      along_keys<S>(dz, t.keys, t.lanes, dz_by_key);
+    }
   }
 };
 
@@ -329,6 +371,7 @@ void PairsBackwardKernels<Device, S>::backward(const Device&, const Pairs<S>& al
     PackedQueries<S> queries(p, block, counted);
     queries.pack(p, b, h, all.of_class(all_out, c, 1), all.of_class(all_log_sums, c, 2),
                  all.of_class(all_dout, c, 1));
+    [[maybe_unused]] const TileProducts<Operand<S>> products;
     BackwardTile<S> tile{p, queries};
     for (i64 j = 0; j < keys; j += key_tile(p)) {
       const i64 size = std::min(key_tile(p), keys - j);

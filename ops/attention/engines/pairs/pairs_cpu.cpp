@@ -101,19 +101,34 @@ struct ForwardBlock {
     }
     tile_product<O>(t.keys, t.lanes, operands<S>(p.E()), k.along_width(at), {q + lane, block},
                     {z, t.lanes}, false);
-    mask_scores(p, t, z);
-    run_softmax<Base::two, T>(t.keys, t.lanes, p.M(), z, maximum + lane, sum + lane,
-                              {o + lane, block});
-    if (p.dropout > 0) {
-      const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(p.mask().factor));
-      each_weight(p, t, [&](i64 j, i64 i, auto kept) {
-        T* const weight = z + j * t.lanes + i;
-        const simd::Tag<T> d;
-        hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(scale, hn::LoadU(d, weight))), d, weight);
-      });
+    const T factor = mask_scores(p, t, z);
+    const auto run = [&](const auto& keep) {
+      run_softmax_of<Base::two, T>(
+          t.keys, t.lanes, p.M(),
+          [&](i64 j, i64 i) { return score_of<S>(z + j * t.lanes + i, factor); }, keep,
+          maximum + lane, sum + lane, {o + lane, block});
+    };
+    if (in_pairs<S> && p.dropout == 0) {
+      if constexpr (in_pairs<S>) run(WeightsInPairs{weights, t.lanes});
+      add_values(t, v.along_rows(at), {weights, t.lanes});
+    } else {
+      run(StoredWeights<T>{z, t.lanes});
+      if (p.dropout > 0) drop(t);
+      add_values(t, v.along_rows(at), along_keys<S>(z, t.keys, t.lanes, weights));
     }
-    tile_product<O>(p.M(), t.lanes, operands<S>(t.keys), v.along_rows(at),
-                    along_keys<S>(z, t.keys, t.lanes, weights), {o + lane, block}, true);
+  }
+
+  void drop(const Tile<T>& t) {
+    const simd::Tag<T> d;
+    const auto scale = hn::Set(d, static_cast<T>(p.mask().factor));
+    each_weight(p, t, [&](i64 j, i64 i, auto kept) {
+      T* const weight = z + j * t.lanes + i;
+      hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(scale, hn::LoadU(d, weight))), d, weight);
+    });
+  }
+
+  void add_values(const Tile<T>& t, Strided<O> v, Rows<const O> w) {
+    tile_product<O>(p.M(), t.lanes, operands<S>(t.keys), v, w, {o + t.query - first, block}, true);
   }
 
   // out is packed: the numbers of a row are contiguous.
@@ -186,6 +201,7 @@ void PairsKernels<Device, S>::forward(const Device&, const Pairs<S>& all,
     const PackedRows<S> k(keys, p.E(), Along::width, next), v(keys, p.M(), Along::rows, next);
     pack_head(k, p.k, b, h, first, keys);
     pack_head(v, p.v, b, h, first, keys);
+    [[maybe_unused]] const TileProducts<Operand<S>> products;
     ForwardBlock<S> state(p, block);
     for (i64 i = begin; i < counted; i += block) {
       const i64 size = std::min(block, counted - i);

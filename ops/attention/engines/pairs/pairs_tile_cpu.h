@@ -46,10 +46,11 @@ bool is_narrow(const Pairs<S>& p) {
   return narrow::possible<Operand<S>>(p.E(), p.M()) && p.bias.data == nullptr;
 }
 
-// Keys of a tile: more for narrow heads, whose rows are short.
+// Keys of a tile: more where rows are short, in narrow heads and in bf16. A tile of a list has 64.
+inline constexpr i64 most_keys = narrow::most_keys;
 template <class S>
 i64 key_tile(const Pairs<S>& p) {
-  return is_narrow(p) && !p.lists.any() ? narrow::most_keys : tile_side;
+  return (is_narrow(p) || in_pairs<S>)&&!p.lists.any() ? most_keys : tile_side;
 }
 
 // Queries of a block. Fewer waste less at the edges of short sequences, where narrow.h skips what a
@@ -189,7 +190,7 @@ void each_part(const Pairs<S>& p, const Tile<Accumulator<S>>& t, const F& f) {
 // A tile of a bias or of its gradient, transposed. Its keys are contiguous in memory; those of a
 // tile of scores are `lanes` apart.
 template <class T>
-using TurnedTile = std::array<T, static_cast<std::size_t>(tile_side* most_queries)>;
+using TurnedTile = std::array<T, static_cast<std::size_t>(most_keys* most_queries)>;
 // Whether it is transposed as a whole: all of its pairs are seen.
 template <class T>
 bool turns(const Tile<T>& t, i64 key_stride) {
@@ -227,18 +228,19 @@ void add_bias(const Pairs<S>& p, const Tile<Accumulator<S>>& t, Accumulator<S>* 
 }
 
 // z in units of ln 2, where q was not scaled, plus the bias, and −∞ if a query does not see the
-// key.
+// key. Returns the factor by which z is still to be multiplied, where there is nothing else to do.
 template <class S, class T = Accumulator<S>>
-void mask_scores(const Pairs<S>& p, const Tile<Accumulator<S>>& t, Accumulator<S>* z) {
+T mask_scores(const Pairs<S>& p, const Tile<Accumulator<S>>& t, Accumulator<S>* z) {
   const simd::Tag<T> d;
   if constexpr (in_pairs<S>) {
-    const auto factor = hn::Set(d, log2e_v<T> * p.temperature);
+    const T factor = log2e_v<T> * p.temperature;
+    if (p.bias.data == nullptr && t.seen == nullptr) return factor;
     for (i64 i = 0; i < t.keys * t.lanes; i += simd::lanes<T>) {
-      hn::StoreU(hn::Mul(factor, hn::LoadU(d, z + i)), d, z + i);
+      hn::StoreU(hn::Mul(hn::Set(d, factor), hn::LoadU(d, z + i)), d, z + i);
     }
   }
   if (p.bias.data != nullptr) add_bias(p, t, z);
-  if (t.seen == nullptr) return;
+  if (t.seen == nullptr) return 1;
   const auto none = hn::Set(d, -infinity<T>);
   for (i64 j = 0; j < t.keys; ++j) {
     const std::uint64_t word = t.word(j, 0, t.lanes);
@@ -249,6 +251,15 @@ void mask_scores(const Pairs<S>& p, const Tile<Accumulator<S>>& t, Accumulator<S
                  z + j * t.lanes + i);
     }
   }
+  return 1;
+}
+
+// Scores of the lanes from i on, times what mask_scores() returned.
+template <class S, class T = Accumulator<S>>
+HWY_INLINE simd::Vector<T> score_of(const T* z, [[maybe_unused]] T factor) {
+  const simd::Tag<T> d;
+  if constexpr (in_pairs<S>) return hn::Mul(hn::Set(d, factor), hn::LoadU(d, z));
+  return hn::LoadU(d, z);
 }
 
 // Calls f(key, lane, mask) for the first `keys` of the tile and one vector of queries, in groups of
