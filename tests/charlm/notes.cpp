@@ -116,7 +116,7 @@ TEST_CASE("notes: how long a run of hours takes, by its first steps" * not_sanit
   CHECK(contains(run.err, "note: the 999,999,989 steps will take about "));
   CHECK((contains(run.err, " hours (estimated from ") ||
          contains(run.err, " days (estimated from ")));
-  CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+  CHECK_MESSAGE(std::count(run.err.begin(), run.err.end(), '\n') == 1, run.err);
   CHECK(app("charlm", Words{"--steps", "30"} + smallest).err.find("will take") ==
         std::string::npos);
 }
