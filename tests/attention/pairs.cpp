@@ -296,6 +296,9 @@ TEST_CASE("pairs: bf16 and every kind of part") {
   check_stored(StoredPart{{.band = Band::window(30, 7)}, {}, queries, 30},
                {N, S, 128, 24, 0, {1, 38}});
   check_stored(StoredPart{{}, {}, {}, 2}, {3, S, 16, 16, 0, {2, S + 2}});
+  // The largest blocks of queries and tiles of keys.
+  check_stored(StoredPart{}, {260, 140, 16, 24, 0, {1, 2, 260, 140}});
+  check_stored(StoredPart{}, {260, 140, 16, 24, 0.2, {1, 2, 260, 140}});
   // No keys, and few queries.
   check_stored(StoredPart{{}, lengths_of({0, 5})}, {5, 9, 16, 16});
   check_stored(StoredPart{{.band = {.end = {.slope = 9}}}}, {1, 9, 16, 16});
