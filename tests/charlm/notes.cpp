@@ -103,11 +103,12 @@ TEST_CASE("notes: a preset whose model other options changed" * not_sanitized())
 
 TEST_CASE("notes: how long a run of hours takes, by its first steps" * not_sanitized()) {
   const TemporaryFolder folder;
-  // It is ended once the note is there, however long a busy machine takes to begin.
+  // It is ended once the note is there, however long a busy machine takes to begin. Without
+  // --foreground, timeout sends the signal twice: the second may kill, which the shell tells.
   const Words until_note = {
       "-c",
-      "timeout 60 \"$@\" 2>\"$0\" & while kill -0 $! 2>/dev/null && ! grep -qs 'will take' "
-      "\"$0\"; do sleep 0.1; done; kill -TERM $!; wait $!; cat \"$0\" >&2",
+      "timeout --foreground 60 \"$@\" 2>\"$0\" & while kill -0 $! 2>/dev/null && "
+      "! grep -qs 'will take' \"$0\"; do sleep 0.1; done; kill -TERM $!; wait $!; cat \"$0\" >&2",
       folder.path("said"),
       built("apps/charlm"),
       "--steps",
