@@ -230,7 +230,8 @@ struct BackwardTile {
     }
   }
 
-  // a and dz of the tile, as operands, and its contribution to dq. `stored`: dz in dz, too.
+  // a and dz of the tile, as operands, and its contribution to dq. `stored`: dz is wanted as
+  // numbers, too.
   void find(const Tile<T>& t, bool stored) {
     const i64 block = queries.block, n = t.lanes, key = t.key - first;
     const i64 lane = t.query % block, row = t.query - lane;
@@ -332,8 +333,8 @@ struct BackwardTile {
       hn::StoreU(hn::Mul(weight, hn::Sub(dweight, delta)), d, gradient_at);
     });
     if constexpr (in_pairs<S>) {
-      along_queries<S>(a, t.keys, t.lanes, a_pairs),
-          along_queries<S>(dz, t.keys, t.lanes, dz_pairs);
+      along_queries<S>(a, t.keys, t.lanes, a_pairs);
+      along_queries<S>(dz, t.keys, t.lanes, dz_pairs);
       along_keys<S>(dz, t.keys, t.lanes, dz_by_key);
     }
   }

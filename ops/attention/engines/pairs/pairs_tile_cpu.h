@@ -50,7 +50,8 @@ bool is_narrow(const Pairs<S>& p) {
 inline constexpr i64 most_keys = narrow::most_keys;
 template <class S>
 i64 key_tile(const Pairs<S>& p) {
-  return (is_narrow(p) || in_pairs<S>)&&!p.lists.any() ? most_keys : tile_side;
+  const bool many = is_narrow(p) || in_pairs<S>;
+  return many && !p.lists.any() ? most_keys : tile_side;
 }
 
 // Queries of a block. Fewer waste less at the edges of short sequences, where narrow.h skips what a
