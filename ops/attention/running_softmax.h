@@ -37,7 +37,7 @@ HWY_INLINE void run_softmax_of(i64 keys, i64 width, i64 M, const Score& score, c
     for (i64 j = 0; j < keys; ++j) now = hn::Max(now, score(j, i));
     const auto shift = hn::IfThenElse(hn::Eq(now, none), hn::Zero(d), now);
     auto total = hn::Zero(d);
-    const auto weight = [&](i64 j) HWY_ATTR {
+    const auto weight = [&](i64 j) {
       const auto w = power<base, T>(hn::Sub(score(j, i), shift));
       total = hn::Add(total, w);
       return w;
