@@ -67,8 +67,9 @@ struct Instructions {
   }
 };
 
-// The configuration of this thread while one lives; those within it do nothing. It takes a sixth of
-// the time of a product of 64 × 64 × 64. Without one, a switch of threads saves no tiles.
+// The tile registers of this thread are configured while one lives; those within it do nothing. A
+// small product takes longer if it configures them itself. Where none lives, a context switch saves
+// no tiles.
 template <class I>
 class Configured {
  public:
@@ -138,13 +139,12 @@ void whole_tiles(i64 rows, i64 columns, i64 depth, Strided<Bf16Pair> a, Rows<con
   constexpr i64 high = 2 * side, deep = 8 * side;
   const Configured<I> configured;
   alignas(64) std::array<Bf16Pair, static_cast<std::size_t>(high * deep)> panel;
-  const bool straight = a.column == 1;
   for (i64 k = 0; k < depth; k += deep) {
     const i64 count = std::min(deep, depth - k);
     for (i64 i = 0; i < rows; i += high) {
       const i64 height = std::min(high, rows - i);
       Rows<const Bf16Pair> left{a.data + i * a.row + k * a.column, a.row};
-      if (!straight) {
+      if (a.column != 1) {
         if (a.row == 1) {
           transpose<Bf16Pair>(count, height, {left.data, a.column}, {panel.data(), deep});
         } else {

@@ -159,13 +159,15 @@ double worst_of_pairs(i64 rows, i64 columns, i64 depth, Lies lies, bool add, con
   return worst;
 }
 
+template <class I>
+void product_on(i64 rows, i64 columns, i64 depth, Strided<Bf16Pair> a, Rows<const Bf16Pair> b,
+                Rows<float> c, bool add) {
+  amx::product<I>(rows, columns, depth, a, b, c, add, tile_product<Bf16Pair>);
+}
+
 // Sizes around a tile, two tiles, and the panel of a transposed A.
 template <class I>
 void check_sizes() {
-  const auto product = [](i64 rows, i64 columns, i64 depth, Strided<Bf16Pair> a,
-                          Rows<const Bf16Pair> b, Rows<float> c, bool add) {
-    amx::product<I>(rows, columns, depth, a, b, c, add, tile_product<Bf16Pair>);
-  };
   for (const i64 rows : {3, 16, 41, 64}) {
     for (const i64 columns : {15, 16, 32, 53}) {
       for (const i64 depth : {7, 16, 45, 160}) {
@@ -177,7 +179,7 @@ void check_sizes() {
             CAPTURE(int(lies));
             CAPTURE(add);
             // A product passes at most 2 depth + 1 additions; each rounds by half a unit at most.
-            CHECK(worst_of_pairs(rows, columns, depth, lies, add, product) <=
+            CHECK(worst_of_pairs(rows, columns, depth, lies, add, product_on<I>) <=
                   double(2 * depth + 1));
           }
         }
@@ -202,11 +204,7 @@ TEST_CASE("a thread configures its tiles once for many products") {
   EmulatedTiles::state() = {};
   const auto& s = EmulatedTiles::state();
   const auto multiply = [] {
-    const auto product = [](i64 rows, i64 columns, i64 depth, Strided<Bf16Pair> a,
-                            Rows<const Bf16Pair> b, Rows<float> c, bool add) {
-      amx::product<EmulatedTiles>(rows, columns, depth, a, b, c, add, tile_product<Bf16Pair>);
-    };
-    CHECK(worst_of_pairs(32, 32, 32, Lies::by_rows, false, product) <= 65);
+    CHECK(worst_of_pairs(32, 32, 32, Lies::by_rows, false, product_on<EmulatedTiles>) <= 65);
   };
   {
     const Configured outer;

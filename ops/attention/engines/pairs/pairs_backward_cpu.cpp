@@ -36,7 +36,7 @@ void each_block_of_queries(const Pairs<S>& p, const Tile<Accumulator<S>>& tile, 
                            i64 queries, const F& f) {
   Tile<Accumulator<S>> t = tile;
   t.lanes = block;
-  std::array<std::uint64_t, narrow::most_keys> words;
+  std::array<std::uint64_t, most_keys> words;
   if (p.lists.any()) {
     for (const TileRun& run : p.lists.column(t.b, t.h, t.key / tile_side)) {
       t.seen = p.lists.by_key(run.mask);

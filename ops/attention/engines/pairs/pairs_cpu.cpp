@@ -20,7 +20,7 @@ template <class S, class F>
 void each_tile_of_queries(const Pairs<S>& p, const Tile<Accumulator<S>>& block, i64 keys,
                           const F& f) {
   Tile<Accumulator<S>> t = block;
-  std::array<std::uint64_t, narrow::most_keys> words;
+  std::array<std::uint64_t, most_keys> words;
   if (p.lists.any()) {
     for (const TileRun& run : p.lists.row(t.b, t.h, t.query / tile_side)) {
       t.seen = p.lists.by_key(run.mask);

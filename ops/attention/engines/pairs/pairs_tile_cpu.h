@@ -130,7 +130,7 @@ inline void fill_words(const Band& band, i64 first, i64 last, i64 key, i64 keys,
   const i64 whole_to = std::clamp<i64>(band.end.at(first) - key, 0, keys);
   std::fill(words, words + whole_to, ~std::uint64_t{0});
   words_from(band.end, first, key + whole_to, keys - whole_to, words + whole_to);
-  std::array<std::uint64_t, narrow::most_keys> hidden;
+  std::array<std::uint64_t, most_keys> hidden;
   words_from(band.first, first, key, whole_from, hidden.data());
   for (i64 j = 0; j < whole_from; ++j) words[j] &= ~hidden[j];
 }
