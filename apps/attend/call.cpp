@@ -30,7 +30,7 @@ Call::Call(const AttendCommand& command)
             mechanism().name);
   }
   while (!inputs_.empty() && !inputs_.back().defined()) inputs_.pop_back();
-  take_lengths(given_, call_);
+  take_lengths(given_, mechanism().masks, sizes(), call_);
   take_pattern(command);
   for (const AttentionChoice& choice : mechanism().choices) {
     if (!choice.accepted || !given_.tensors.contains(choice.name)) continue;

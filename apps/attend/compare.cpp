@@ -51,18 +51,6 @@ Tensor timed(const AttentionSpec& spec, const AttentionCall& call,
   return out;
 }
 
-// The same lengths for all mechanisms: with as many queries as keys they apply to both. One that
-// takes no query lengths applies them so by itself.
-void share_lengths(const Masks& masks, const AttentionSizes& sizes, AttentionCall& call) {
-  if (!call.lengths.defined() || sizes.N != sizes.S) return;
-  if (masks.query_lengths) {
-    if (!call.query_lengths.defined()) call.query_lengths = call.lengths;
-  } else if (call.query_lengths.defined() &&
-             call.query_lengths.to_vector<i64>() == call.lengths.to_vector<i64>()) {
-    call.query_lengths = {};
-  }
-}
-
 Measured measure(const std::string& text, const Given& given, const AttendCommand& command,
                  std::set<std::string>& used) {
   const AttentionSpec spec(text);
@@ -80,8 +68,7 @@ Measured measure(const std::string& text, const Given& given, const AttendComman
       inputs.emplace_back(input.defined() ? input.to(device) : input);
     }
     measured.sizes = bound(spec, call, inputs).sizes;
-    take_lengths(given, call);
-    share_lengths(spec.mechanism().masks, measured.sizes, call);
+    take_lengths(given, spec.mechanism().masks, measured.sizes, call);
     const Tensor out = timed(spec, call, inputs, device, measured.row);
     measured.out = out.to(Device{}).to(DType::f64).packed();
   } catch (const Error& error) {

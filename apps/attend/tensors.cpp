@@ -79,10 +79,18 @@ Tensor integers_of(const Given& given, const std::string& name) {
   return value.to(DType::i64).packed();
 }
 
-void take_lengths(const Given& given, AttentionCall& call) {
+void take_lengths(const Given& given, const Masks& masks, const AttentionSizes& sizes,
+                  AttentionCall& call) {
   if (given.tensors.contains("lengths")) call.lengths = integers_of(given, "lengths");
   if (given.tensors.contains("query_lengths")) {
     call.query_lengths = integers_of(given, "query_lengths");
+  }
+  if (!call.lengths.defined() || sizes.N != sizes.S) return;
+  if (masks.query_lengths) {
+    if (!call.query_lengths.defined()) call.query_lengths = call.lengths;
+  } else if (call.query_lengths.defined() &&
+             call.query_lengths.to_vector<i64>() == call.lengths.to_vector<i64>()) {
+    call.query_lengths = {};
   }
 }
 

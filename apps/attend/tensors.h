@@ -37,8 +37,11 @@ Tensor input_of(const Given& given, const Mechanism& mechanism, const AttentionI
 // Throws if the tensor does not hold integers.
 Tensor integers_of(const Given& given, const std::string& name);
 
-// Copies the file's lengths and query lengths, if it has any, into the call.
-void take_lengths(const Given& given, AttentionCall& call);
+// The file's lengths and query lengths, if it has any, go into the call. With as many queries as
+// keys, lengths alone are those of both: one sequence attends to itself. A mechanism that takes no
+// query lengths applies them so by itself.
+void take_lengths(const Given& given, const Masks& masks, const AttentionSizes& sizes,
+                  AttentionCall& call);
 
 // "2 items, 128 positions, 4 heads of 16".
 std::string described(const AttentionSpec& spec, const AttentionSizes& sizes);

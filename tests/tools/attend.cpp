@@ -60,7 +60,7 @@ TEST_CASE("attend: the output and the gradients of the library") {
   const Tensors got = files.run({"--attention", "full:temperature=0.3", "--causal", "--backward"});
   AttentionCall call;
   call.causal = true;
-  call.lengths = lengths;
+  call.lengths = call.query_lengths = lengths;
   std::vector<Variable> leaves;
   for (const char* name : {"q", "k", "v"}) leaves.push_back(Variable::leaf(sequence.at(name)));
   Tape tape;
@@ -71,6 +71,28 @@ TEST_CASE("attend: the output and the gradients of the library") {
   CHECK(same_bits(got.at("dq"), leaves[0].gradient()));
   CHECK(same_bits(got.at("dk"), leaves[1].gradient()));
   CHECK(same_bits(got.at("dv"), leaves[2].gradient()));
+}
+
+// As in self-attention: what stands beyond the lengths counts neither as a key nor as a query.
+TEST_CASE("attend: with as many queries as keys lengths are those of both") {
+  const Tensor lengths = Tensor::from(std::vector<i64>{9, 4}, {2});
+  Tensors changed = sequence;
+  for (auto& [name, tensor] : changed) {
+    tensor = tensor.clone();
+    tensor.slice(0, 1, 2).slice(1, 4, 9).fill(NAN);
+  }
+  for (const std::string spec : {"full", "clustered:clusters=2", "sinkformer", "linear"}) {
+    CAPTURE(spec);
+    const Tensor out =
+        Files(with(sequence, "lengths", lengths)).run({"--attention", spec}).at("out");
+    const Tensor same =
+        Files(with(changed, "lengths", lengths)).run({"--attention", spec}).at("out");
+    CHECK(same_bits(same, out));
+    CHECK(same_bits(out.slice(0, 1, 2).slice(1, 4, 9), Tensor::zeros({1, 5, 3, 5}, DType::f64)));
+    Tensors given = with(sequence, "lengths", lengths);
+    given["query_lengths"] = Tensor::from(std::vector<i64>{9, 9}, {2});
+    CHECK_FALSE(same_bits(Files(given).run({"--attention", spec}).at("out"), out));
+  }
 }
 
 TEST_CASE("attend: without --backward dout is ignored") {
