@@ -483,7 +483,7 @@ class Agglomerative(Attention):
 
 class SamplePermutation(Attention):
     """csp, csp-shift and csp-sort: each channel shifted along the sequence, then sorted in groups."""
-    HEAD_STEP = 8
+    HEAD_STEP, HEADS_OF_ONE = 8, 8
 
     def __init__(self, spec, model, layer, layers):
         super().__init__(spec, model, layer, layers)
@@ -504,7 +504,8 @@ class SamplePermutation(Attention):
         if self.shift == "linear":
             return (2 * max(c - 1, 0) if self.code else c * -(-length // channels)) % length
         if self.shift == "head":
-            return self.HEAD_STEP * (c // (channels // self.heads)) % length
+            heads = self.heads if self.heads > 1 else self.HEADS_OF_ONE
+            return self.HEAD_STEP * (c * heads // channels) % length
         if self.shift == "none":
             return 0
         every = self.layers * channels

@@ -270,6 +270,9 @@ TEST_CASE("csp: the shifts of the rules") {
   CHECK(shifts_of("csp", 5, 2, 4) == List{0, 1, 2, 3, 4, 0, 1, 2});
   CHECK(shifts_of("csp:rule=code", 10, 1, 7) == List{0, 0, 2, 4, 6, 8, 0});
   CHECK(shifts_of("csp:shift=head", 20, 4, 2) == List{0, 0, 8, 8, 16, 16, 4, 4});
+  CHECK(shifts_of("csp:shift=head", 20, 1, 16) ==
+        List{0, 0, 8, 8, 16, 16, 4, 4, 12, 12, 0, 0, 8, 8, 16, 16});
+  CHECK(shifts_of("csp:shift=head", 20, 1, 3) == List{0, 16, 0});  // of heads 1, 3 and 6
   CHECK(shifts_of("csp:shift=power", 9, 1, 3) == List{0, 2, 8});
   CHECK(shifts_of("csp:shift=power", 9, 1, 1) == List{0});
   const List released = shifts_of("csp:rule=code", 64, 8, 64);

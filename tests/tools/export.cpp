@@ -192,6 +192,7 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models" * not_sa
       {"wordlm", {"--attention", "mega:attention=laplace,chunk=5,states=3", "--no-shared"}},
       {"vision", {"--attention", "mega:attention=relu2"}},
       {"vision", {"--attention", "mega:attention=csp,csp_shift=power,csp_group=3,value_width=6"}},
+      {"vision", {"--attention", "mega:attention=csp,csp_shift=head,value_width=16"}},
       {"vision", {"--attention", "isab:points=3,width=20"}},
       {"vision", {"--attention", "isab:norm=1,temperature=0.7"}},
       {"vision", {"--attention", "star:steps=3"}},

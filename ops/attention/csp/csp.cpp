@@ -192,12 +192,19 @@ struct ReportingCsp : CspOp {
   }
 };
 
+// The shifts of v [B, N, H, M]. With shift=head one head is eight, as in the paper's Table 1.
+CspShiftTable table_for(const Settings& s, const Shape& v, const Tensor& given = {},
+                        const Tensor& lengths = {}) {
+  const i64 heads = s.rule.shift == CspShift::head && v[2] == 1 ? 8 : v[2];
+  return {s.rule, v[1], heads, v[2] * v[3], numbers_of(given), numbers_of(lengths)};
+}
+
 // J of every channel of v for each of `lengths`, or for all of its positions if there are none.
 Tensor shift_table(const Settings& s, const Tensor& given, const Tensor& lengths, const Shape& v,
                    Device device) {
   const i64 rows = lengths.defined() ? v[0] : 1;
   const Tensor table = Tensor::empty({rows, v[2] * v[3]}, DType::i32, device);
-  const CspShiftTable rule{s.rule, v[1], v[2], v[3], numbers_of(given), numbers_of(lengths)};
+  const CspShiftTable rule = table_for(s, v, given, lengths);
   dispatch_device(device, [&](auto place) {
     CspSourceKernels<decltype(place)>::shifts(place, rule, rows, table.data<std::int32_t>());
   });
@@ -301,8 +308,7 @@ Attended reference_csp(const AttentionSpec& spec, const AttentionCall& call,
   s.sorted = s.sorted && !soft;
   const Tensor src = Tensor::zeros({B, N, C}, DType::i64);
   const Tensor v = inputs[0].value().to(DType::f64);
-  const CspShiftTable table{s.rule, N, shape[2], shape[3], numbers_of(given.shifts),
-                            numbers_of(call.lengths)};
+  const CspShiftTable table = table_for(s, shape, given.shifts, call.lengths);
   for (i64 b = 0; b < B; ++b) {
     const i64 length = length_of(call.lengths, b, N);
     if (given.src.defined()) {
@@ -335,7 +341,7 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
   const i64 block = csp_block(p.N, p.C, i64(size_of(type)));
   const auto columns = [&] {  // of a block, those in memory together
     double most = 0;
-    const CspShiftTable table{s.rule, p.N, sizes.H, sizes.M};
+    const CspShiftTable table = table_for(s, {p.B, p.N, sizes.H, sizes.M});
     for (i64 c = 0; c < p.C; c += block) {
       std::vector<i64> shifts;
       for (i64 i = c; i < std::min(c + block, p.C); ++i) {

@@ -143,7 +143,7 @@ struct ShiftElement {
   CspShiftTable table;
   std::int32_t* shifts;
   __device__ void operator()(i64 i) const {
-    const i64 C = table.H * table.M;
+    const i64 C = table.C;
     shifts[i] = table(i / C, i % C);
   }
 };
@@ -205,7 +205,7 @@ void return_samples(const Cuda& device, const CspProblem& p, View<const T, 4> do
 template <class Device>
 void CspSourceKernels<Device>::shifts(const Device& device, const CspShiftTable& table,
                                       i64 rows, std::int32_t* shifts) {
-  for_elements("csp", device, rows * table.H * table.M, ShiftElement{table, shifts});
+  for_elements("csp", device, rows * table.C, ShiftElement{table, shifts});
 }
 
 template <class Device>

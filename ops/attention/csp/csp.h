@@ -44,7 +44,7 @@
 //     none       0
 //     linear     (c − 1) ⌈N/C⌉                    2 max(c − 2, 0)
 //     power      round(N^(g / (L C − 1))) − 1     ⌈N^(g / (L C))⌉
-//     head       8 (h − 1), the same for all channels of head h
+//     head       8 (h − 1), the same for all channels of head h; one head is read as eight
 //     custom     given
 //
 // and `order`, besides `reference`, the form above, that of the released code, in which no channel
@@ -130,15 +130,15 @@ constexpr Bits<T> csp_key(bool descending, T x) {
 // J of every channel, for sequences of N positions or of `lengths`, given or by the rule.
 struct CspShiftTable {
   CspShiftRule rule;
-  i64 N = 0, H = 0, M = 0;
-  const i64* given = nullptr;    // [H M], or null
+  i64 N = 0, heads = 1, C = 0;
+  const i64* given = nullptr;    // [C], or null
   const i64* lengths = nullptr;  // as many as the table has rows, or null for one row
 
   template <class Integer>
   constexpr std::int32_t operator()(Integer row, Integer c) const {
     const Integer length = length_of(lengths, row, N);
     if (length == 0) return 0;
-    if (given == nullptr) return static_cast<std::int32_t>(rule(c, c / M, H * M, length));
+    if (given == nullptr) return static_cast<std::int32_t>(rule(c, c * heads / C, C, length));
     return static_cast<std::int32_t>((given[c] % length + length) % length);
   }
 };

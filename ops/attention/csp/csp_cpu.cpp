@@ -347,7 +347,7 @@ void each_source(const CspProblem& p, const F& f) {
 template <class Device>
 void CspSourceKernels<Device>::shifts(const Device&, const CspShiftTable& table, i64 rows,
                                       std::int32_t* shifts) {
-  const i64 C = table.H * table.M;
+  const i64 C = table.C;
   for (i64 i = 0; i < rows * C; ++i) shifts[i] = table(i / C, i % C);
 }
 
