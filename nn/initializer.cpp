@@ -39,6 +39,18 @@ RandomKey key_of(const std::string& name, std::uint64_t seed) {
           static_cast<std::uint32_t>(word >> 32) | 0x80000000u};
 }
 
+// The name by which a parameter is drawn.
+std::string drawn_name(const Initializer& initializer, const std::string& name) {
+  if (initializer.like == nullptr) return name;
+  const std::size_t end = name.rfind('.');
+  require(end != std::string::npos && end > 0,
+          "initializer: {} is no parameter of a module, which could start like '{}'", name,
+          initializer.like);
+  const std::size_t before = name.rfind('.', end - 1);
+  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+  return name.substr(0, begin) + initializer.like + name.substr(end);
+}
+
 template <class F>
 void fill(const Tensor& target, const F& value_of) {
   std::vector<double> values(static_cast<std::size_t>(target.count()));
@@ -57,7 +69,7 @@ void fill_uniform(const Tensor& target, RandomKey key, double limit) {
 
 void draw(const Initializer& initializer, const std::string& name, std::uint64_t seed,
           const Tensor& target) {
-  const RandomKey key = key_of(name, seed);
+  const RandomKey key = key_of(drawn_name(initializer, name), seed);
   const Fans fan = fans(target.shape());
   switch (initializer.kind) {
     case Initializer::zeros:
@@ -110,6 +122,7 @@ void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint3
 }
 
 std::string text_of(const Initializer& initializer) {
+  if (initializer.like != nullptr) return fmt::format("as {}", initializer.like);
   switch (initializer.kind) {
     case Initializer::zeros:
       return "zeros";

@@ -19,6 +19,9 @@ struct Initializer {
     alternating
   } kind = glorot_uniform;
   double scale = 0;
+  // The module beside the parameter's own whose numbers it starts with: those of "a.b.weight" with
+  // like = "c" are those of "a.c.weight". Null: numbers of its own.
+  const char* like = nullptr;
 };
 
 // The interval to which a learnt tensor is clamped after every update, element by element.

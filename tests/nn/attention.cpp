@@ -106,6 +106,25 @@ TEST_CASE("attention: a causal layer fills a sequence up to whole blocks") {
               "attention: sinkhorn has a causal form with sort=attention alone");
 }
 
+TEST_CASE("attention: longformer's global projections start as copies of the others") {
+  nn::Attention layer(options("longformer", false), f64);
+  initialize(layer, 3);
+  std::map<std::string, Tensor> start;
+  each_parameter(layer, [&](const std::string& name, Parameter& parameter) {
+    start[name] = parameter.value().clone();
+  });
+  CHECK(same_bits(start.at("qkv_global.weight"), start.at("qkv.weight")));
+  CHECK_FALSE(same_bits(start.at("output.weight"), start.at("qkv.weight")));
+  const Tensor x = random_normal({2, 9, 6}, f64, 1);
+  nn::Attention full(options("full", false), f64);
+  initialize(full, 3);
+  nn::AttentionOptions all = options("longformer", false);
+  all.mechanism = "longformer:window=1,global_tokens=9";
+  nn::Attention global(all, f64);
+  initialize(global, 3);
+  CHECK(relative_error(output_of(global, x), output_of(full, x)) < tolerance::forward_f64);
+}
+
 TEST_CASE("attention: the parameters of full attention by name, and one map to q, k and v") {
   nn::Attention full({.mechanism = "full", .width = 64, .heads = 8});
   const std::vector<NamedParameter> list = parameters(full);

@@ -315,6 +315,7 @@ AttentionInputs longformer_inputs(const AttentionSpec& spec, const AttentionSize
   AttentionInputs inputs = query_key_value(spec, sizes);
   for (AttentionInput further : query_key_value(spec, sizes)) {
     further.name += "_global";
+    further.weight.like = "qkv";
     further.matrix += "_global";
     further.optional = spec.integer("global_tokens") == 0;
     inputs.push_back(further);

@@ -16,7 +16,8 @@
 //     o_i = Σ_{j ∈ J(i)} d_ij a_ij v'_j,   a_i = softmax of τ q'_i · k'_j over J(i),    i ∈ G
 //
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   d: the dropout mask
-//     q', k', v': the inputs q_global, k_global and v_global, projections of their own
+//     q', k', v': the inputs q_global, k_global and v_global, projections of their own, which a
+//     layer starts as copies of those of q, k and v
 //
 // G is the first g positions, with g the option `global_tokens`; or the positions that the choice
 // `global_mask` [B, N] names, if it is given: 1 is global, 0 is not. With global_tokens=0 the three
