@@ -127,6 +127,17 @@ TEST_CASE(
 
 // Two keys have tiny weights, the largest of them those of two late queries. The scales of their
 // columns that give them their share exceed e^88.
+TEST_CASE("sinkformer: symmetric scores have a symmetric limit") {
+  const i64 N = 30;
+  const Tensor q = random_normal({2, N, 2, 4}, DType::f64, 1);
+  const auto asymmetry = [&](i64 steps) {
+    const Tensor a = attended(with_steps(steps), {q, q, unit_values(2, N, 2)});
+    return relative_error(a, a.transpose(1, 3));
+  };
+  CHECK(asymmetry(1) > 0.1);
+  CHECK(asymmetry(999) <= 1e-12);
+}
+
 TEST_CASE("sinkformer: scores far apart, in f32") {
   const QueryKeyValue in(1, 70, 66, 1, 2, 3);
   in.q.slice(3, 0, 1).fill(20);

@@ -57,6 +57,26 @@ TEST_CASE("sparse: a stride of 1, and a block over everything, are causal attent
   check_close(attended("sparse:stride=70,summary=1", in.list(), causal()), full);
 }
 
+TEST_CASE("sparse: strides and summaries reach every earlier position in two layers") {
+  const i64 N = 70;
+  const QueryKeyValue in(1, N, N, 1, 4, 5);
+  for (const char* const spec :
+       {"sparse:pattern=strided,stride=8", "sparse:stride=8,summary=1", "sparse:stride=8"}) {
+    CAPTURE(spec);
+    const Tensor map = attended(spec, {in.q, in.k, unit_values(1, N, 1)}, causal());
+    const auto seen = map.view<const double, 4>();
+    for (i64 i = 0; i < N; ++i) {
+      for (i64 j = 0; j < N; ++j) {
+        bool reached = false;
+        for (i64 by = 0; by < N; ++by) {
+          reached = reached || (seen(0, i, 0, by) > 0 && seen(0, by, 0, j) > 0);
+        }
+        CHECK(reached == (j <= i));
+      }
+    }
+  }
+}
+
 TEST_CASE("sparse: its cost counts the keys that each query sees") {
   for (const i64 N : {5, 12, 70}) {
     for (const i64 l : {1, 6, 64}) {

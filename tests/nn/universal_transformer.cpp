@@ -156,6 +156,14 @@ TEST_CASE("universal transformer: the paper's parameters, part by part") {
   }
 }
 
+TEST_CASE("universal transformer: the paper's attention at width 128") {
+  for (const auto& [name, count] :
+       {std::pair{"full", 65'536}, std::pair{"agglomerative", 34'832}}) {
+    nn::Attention layer({.mechanism = name, .width = 128, .heads = 8});
+    CHECK(parameter_count(layer) == count);
+  }
+}
+
 TEST_CASE("universal transformer: starts as the paper's code does") {
   UniversalTransformer model(paper("full", "conv"), 1);
   const std::map<std::string, double> largest{{"halting.bias", 0.1},

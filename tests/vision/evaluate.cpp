@@ -145,6 +145,9 @@ TEST_CASE("presets: the paper's numbers of parameters") {
   CHECK(count("cifar100-full") == 9'649'764);
   CHECK(count("cifar100-shift-heads") == 6'504'036);
   CHECK(count("cifar100-csp-wide") == 9'649'764);
+  Settings small = preset("cifar10-csp");
+  small.model.patch = 2;  // the paper's Table 5
+  CHECK(parameter_count(*new_model(small).network) == 6'457'866);
   CHECK_ERROR(preset("cifar10-cps"), "did you mean cifar10-csp?");
 }
 
