@@ -17,7 +17,8 @@
 //     zq [B, N, H]   zk [B, S, H]   y [B, S, H, M]   out [B, N, H, M]
 //
 // zq, zk are logits and y values, projected by the layer around; the matrix that mixes the classes
-// of out is the layer's too.
+// of out is the layer's too. The author's code can tie the weights of zk to those of zq, which by
+// its default it does not; no layer here does.
 //
 // Masks: causal; lengths of both sequences. A query at or beyond its length gives 0 and gets no
 // gradient; one that sees no reference gives 0 (U = 0, n = 10⁻³).

@@ -1,7 +1,8 @@
 // LSH attention: attention inside chunks of a list that is sorted by random hashes.
 // N. Kitaev, L. Kaiser, A. Levskaya, "Reformer: the efficient transformer", ICLR 2020, arXiv
 // 2001.04451, section 2; the options' defaults are those of A. Vyas, A. Katharopoulos, F.
-// Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825.
+// Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825, which
+// names no number of buckets (their released class has 16, its builder 126; here 64).
 //
 // For long sequences in which a query has few keys of large weight: vectors at a small angle often
 // have the same hash, so a list sorted by hashes has them side by side, and attention runs inside

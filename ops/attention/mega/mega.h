@@ -41,6 +41,9 @@
 // W₂ silu(W₁ LN(y)): a transformer block with the wiring prenorm, whose map uses SiLU after a
 // mechanism with a residual of its own (nn/transformer.h).
 //
+// Dropout is that of the weights, or of csp's output; that of the average, which the released code
+// has besides, is not here.
+//
 // Masks: lengths, and `causal`. Positions beyond the length are 0 for the average, hidden from the
 // attention, and give 0.
 //

@@ -18,8 +18,8 @@
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //     topk [B, H, N, min(k, S)]: T_i ascending, −1 behind the last where fewer keys are seen
 //
-// k is the option `topk`, τ the option `temperature`, 1/√E unless given, and d the dropout mask,
-// [B, H, N, min(k, S)].
+// k is the option `topk`, at most 4,096, τ the option `temperature`, 1/√E unless given, and d the
+// dropout mask, [B, H, N, min(k, S)].
 //
 // Masks: causal, lengths, query_lengths. A query without keys gives 0. With k >= S this is full
 // attention, dropout included; with k = 1 it copies the value of the largest key.
