@@ -82,6 +82,7 @@ WordCounts counted(const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_of_any(text, at);
     at += c.bytes;
+    ++counts.characters;
     const bool space = is_space(c.value);
     if (!space && !inside) ++counts.words;
     inside = !space;

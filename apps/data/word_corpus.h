@@ -16,6 +16,7 @@ struct WordCounts {
   i64 lines = 0;   // lines that are not blank
   i64 words = 0;   // runs of characters that are not white space, plus every line end, in the
                    // file as it is: the count that defines WikiText's perplexity
+  i64 characters = 0;  // of the file as it is, line ends included; a byte that is no UTF-8 is one
   i64 tokens = 0;  // ids in the stream
 };
 

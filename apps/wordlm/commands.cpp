@@ -28,7 +28,7 @@ Part part_of(const WordCorpus& corpus, const std::string& name) {
   return {corpus.test, corpus.test_counts};
 }
 
-// Prints the perplexity by three definitions, each with an explanation.
+// Prints the perplexity by three definitions, and bits per character, each with an explanation.
 void print_perplexities(const std::string& part, const WordPieces& pieces, const Perplexities& p,
                         Progress& progress) {
   progress.print(fmt::format(
@@ -39,6 +39,9 @@ void print_perplexities(const std::string& part, const WordPieces& pieces, const
       fmt::format("       perplexity {:.2f} per word or line end of the file as it is{}", p.word,
                   lossy ? " (the model reads it in lower case, with numbers as one piece)" : ""));
   progress.print(
+      fmt::format("       {:.4f} bpc: bits for each of its characters, line ends included",
+                  p.bits_per_character));
+  progress.print(
       fmt::format("       perplexity {:.2f} by the agglomerative paper's definition: the mean of "
                   "exponentials over chunks whose last target is padding",
                   p.chunks.row_perplexity));
@@ -48,6 +51,7 @@ Json json_of(const Perplexities& p) {
   return {{"perplexity", p.token},
           {"paper_perplexity", p.chunks.row_perplexity},
           {"word_perplexity", p.word},
+          {"bits_per_character", p.bits_per_character},
           {"cross_entropy", p.all.cross_entropy},
           {"targets", p.all.targets}};
 }
@@ -96,7 +100,8 @@ std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
   });
   return {{"perplexity", "ppl a piece", test.token},
           {"paper_perplexity", "ppl as the paper counts", test.chunks.row_perplexity},
-          {"word_perplexity", "ppl a word", test.word}};
+          {"word_perplexity", "ppl a word", test.word},
+          {"bits_per_character", "bpc", test.bits_per_character}};
 }
 
 Trained train_once(const TrainCommand& command) {
@@ -113,9 +118,9 @@ Trained train_once(const TrainCommand& command) {
   task.odd_batches = [&] { odd_batches(model, corpus); };
   Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
-  folder->show_columns(
-      metric_columns(task.round, task.score.key,
-                     {"paper_perplexity", "word_perplexity", "cross_entropy", "targets"}));
+  folder->show_columns(metric_columns(
+      task.round, task.score.key,
+      {"paper_perplexity", "word_perplexity", "bits_per_character", "cross_entropy", "targets"}));
   const TrainOptions options = train_options(s, epoch_steps(s, training), command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, corpus, training, command.run, progress);
@@ -196,6 +201,7 @@ int run_eval(const EvalCommand& command) {
                {"split", command.split},
                {"parameters", parameter_count(*model.network)},
                {"words", counts.words},
+               {"characters", counts.characters},
                {"tokens", counts.tokens}};
   line.update(json_of(found));
   line["tokens_per_second"] =

@@ -1,6 +1,7 @@
 #include "apps/wordlm/evaluate.h"
 
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 namespace weft::wordlm {
@@ -26,8 +27,9 @@ Perplexities perplexities(const Model& model, std::span<const std::int32_t> ids,
       pass_over_chunks(network, chunks, s.batch, [&](double share) { advance(share / 2); });
   found.all = pass_over_all(network, ids, s.batch, [&](double share) { advance((1 + share) / 2); });
   found.token = std::exp(found.all.cross_entropy);
-  found.word = std::exp(found.all.cross_entropy * static_cast<double>(found.all.targets) /
-                        static_cast<double>(counts.words));
+  const double nats = found.all.cross_entropy * static_cast<double>(found.all.targets);
+  found.word = std::exp(nats / static_cast<double>(counts.words));
+  found.bits_per_character = nats / std::numbers::ln2 / static_cast<double>(counts.characters);
   return found;
 }
 

@@ -19,6 +19,7 @@ struct Perplexities {
   Pass all;          // every id but the first is a target once, no padding
   double token = 0;  // exp(mean cross-entropy over `all`)
   double word = 0;   // exp(total nats / number of words and line ends of the file as it is)
+  double bits_per_character = 0;  // total bits / number of characters of the file as it is
 };
 Perplexities perplexities(const Model& model, std::span<const std::int32_t> ids,
                           const WordCounts& counts, const Advance& advance);

@@ -62,8 +62,9 @@ TEST_CASE("views: every line of a run is in the table and, but for its words, in
        "elapsed,remaining,what"},
       {"wordlm",
        {},
-       "kind,step,epoch,tokens,loss,perplexity,paper_perplexity,word_perplexity,cross_entropy,"
-       "targets,train_loss,train_perplexity,best,tokens_per_second,learning_rate,gradient_norm,"
+       "kind,step,epoch,tokens,loss,perplexity,paper_perplexity,word_perplexity,"
+       "bits_per_character,cross_entropy,targets,train_loss,train_perplexity,best,tokens_per_"
+       "second,learning_rate,gradient_norm,"
        "elapsed,remaining,what"},
       {"vision",
        {"--layers", "1"},

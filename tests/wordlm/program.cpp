@@ -70,6 +70,9 @@ TEST_CASE("wordlm: learns a text whose words follow from the last") {
   CHECK(std::log(test["word_perplexity"].get<double>()) * 11 * 50 ==
         doctest::Approx(test["cross_entropy"].get<double>() * test["targets"].get<double>()));
   CHECK(test["targets"] == 50 * 12 - 1);
+  const auto characters = double(read_file(t.text.path + "/test.txt").size());  // ASCII
+  CHECK(test["bits_per_character"].get<double>() * std::log(2) * characters ==
+        doctest::Approx(test["cross_entropy"].get<double>() * test["targets"].get<double>()));
   CHECK(contains(t.run.out, "as the paper counts"));
   CHECK(contains(t.run.out, "sample "));
 }
@@ -79,7 +82,8 @@ TEST_CASE("wordlm: eval gives the logged values again, bit for bit") {
   const ProgramRun run = wordlm({"eval", "--checkpoint", t.path, "--json"});
   REQUIRE_MESSAGE(run.status == 0, run.err);
   const json score = lines(run.out).at(0), test = logged(t.path, "test").back();
-  for (const char* key : {"perplexity", "paper_perplexity", "word_perplexity", "targets"}) {
+  for (const char* key :
+       {"perplexity", "paper_perplexity", "word_perplexity", "bits_per_character", "targets"}) {
     CHECK(score[key] == test[key]);
   }
   CHECK(score["words"] == 11 * 50);
@@ -117,6 +121,7 @@ TEST_CASE("wordlm: pieces over bytes, where nothing else is asked for") {
   const json score = lines(wordlm({"eval", "--checkpoint", out, "--json"}).out).at(0);
   CHECK(score["perplexity"].get<double>() < 3);
   CHECK(score["words"] == 20 * 6);  // 5 % of the lines
+  CHECK(score["characters"] == 20 * 28);  // of which two are no ASCII
   const ProgramRun said = wordlm({"eval", "--checkpoint", out});
   CHECK(contains(said.out, "test   perplexity"));
   CHECK(said.out.find(" per piece") < said.out.find("by the agglomerative paper's definition"));

@@ -39,6 +39,8 @@ TEST_CASE("corpus: the parts of a folder, and their words") {
   CHECK(corpus.validation_counts.lines == 2);
   CHECK(corpus.validation_counts.words == 3 + 4 + 3);  // @-@ is a word to the field; three ends
   CHECK(corpus.test_counts.words == 3);
+  CHECK(corpus.validation_counts.characters == 30);
+  CHECK(corpus.test_counts.characters == 8);
   CHECK(corpus.train_counts.tokens == static_cast<i64>(corpus.train.size()));
   const std::string line = "the cat sat on the mat, and the cat's hat sat on the cat.\n";
   CHECK(corpus.pieces->decode(corpus.train) == line + line);
