@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include <CLI/CLI.hpp>
-#include <hwy/targets.h>
 
+#include "apps/command_line/computed_by.h"
 #include "apps/command_line/output.h"
 #include "nn/optimizer.h"
 #include "runtime/communicator.h"
@@ -68,9 +68,8 @@ std::string resume_command(const std::vector<std::string>& words) {
 
 CommandLine::CommandLine(const Names& names)
     : app_(new_parser(names.description, names.app)), names_(names) {
-  app_->set_version_flag("--version",
-                         fmt::format("{} {} ({}; {})", names_.app, WEFT_VERSION,
-                                     hwy::TargetName(HWY_STATIC_TARGET), matmul_library()));
+  app_->set_version_flag("--version", fmt::format("{} {} ({}; gpu {})", names_.app, WEFT_VERSION,
+                                                  text_of(computed_by()), gpu_of_build()));
   app_->require_subcommand(1);
 }
 CommandLine::~CommandLine() = default;

@@ -66,10 +66,16 @@ void print_precision(const std::string& precision, const RunOptions& run, Progre
     progress.print(
         fmt::format("train  in {} from here on, in {} before", precision, run.precision_before));
   }
-  if (precision != "bf16" || run.device != "cpu" || gemm_bf16_is_native()) return;
-  progress.print(
-      "store  activations in bf16; this processor multiplies in f32, so that it will not "
-      "be faster");
+  if (precision == "tf32") progress.print("store  numbers in f32; products in tf32 by cuBLAS");
+  if (precision != "bf16") return;
+  if (run.device == "cpu" && !gemm_bf16_is_native()) {
+    progress.print(
+        "store  activations in bf16; this processor multiplies in f32, so that it will not "
+        "be faster");
+  } else {
+    progress.print(fmt::format("store  activations in bf16; products in bf16 by {}",
+                               run.device == "cpu" ? gemm_bf16_library() : "cuBLAS"));
+  }
 }
 
 namespace {

@@ -6,6 +6,8 @@
 
 #include <fmt/core.h>
 
+#include "apps/command_line/commit.h"
+#include "apps/command_line/computed_by.h"
 #include "apps/command_line/configuration.h"
 #include "apps/data/digest.h"
 #include "nn/file.h"
@@ -33,6 +35,10 @@ class Manifest {
   template <class T>
   T get(const char* key) const {
     return get<T>(all_, key);
+  }
+
+  std::string text_or_none(const char* key) const {
+    return all_.find(key) == nullptr ? std::string() : get<std::string>(key);
   }
 
   // Reads one of the checkpoint's files; throws if its size or checksum differs from the manifest.
@@ -85,6 +91,7 @@ SavedTraining read_training(const std::string& folder, const std::string& name) 
   saved.log_bytes = manifest.get<std::uint64_t>("log_bytes");
   saved.elapsed = manifest.get<double>("elapsed");
   saved.unreported = manifest.get<double>("unreported");
+  saved.computed_by = manifest.text_or_none("computed_by");  // older checkpoints have none
   require(name_of(saved) == name, "{}: is of {}, which is not its folder's name", manifest.path(),
           name_of(saved));
   saved.model = manifest.read(model_file);
@@ -126,10 +133,11 @@ void write_training(const SavedTraining& saved, const std::string& folder) {
     write_checkpoint(*content, path);
     files[name] = {{"bytes", fs::file_size(path)}, {"xxh3", digest_of_file(path)}};
   }
-  const Json manifest = {{"weft_version", WEFT_VERSION},   {"step", saved.step},
-                         {"validated", saved.validated},   {"best", saved.best},
-                         {"log_bytes", saved.log_bytes},   {"elapsed", saved.elapsed},
-                         {"unreported", saved.unreported}, {"files", files}};
+  const Json manifest = {{"weft_version", WEFT_VERSION},          {"commit", commit},
+                         {"computed_by", text_of(computed_by())}, {"step", saved.step},
+                         {"validated", saved.validated},          {"best", saved.best},
+                         {"log_bytes", saved.log_bytes},          {"elapsed", saved.elapsed},
+                         {"unreported", saved.unreported},        {"files", files}};
   write_file(checkpoint + "/" + manifest_file, manifest.text(2) + "\n");
 }
 

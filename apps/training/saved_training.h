@@ -3,7 +3,8 @@
 //     model.safetensors   the weights, with the configuration
 //     state.safetensors   the optimizer's state and the training loop's state
 //     manifest.json       sizes and checksums of both, the name of the checkpoint with the best
-//                         model, the size of the log and the elapsed time
+//                         model, the size of the log, the elapsed time, and what wrote it: version,
+//                         commit, instruction set and libraries
 //
 // Random numbers, batches and learning rates are functions of the seed and the step, and mechanisms
 // have no state of their own, so nothing else is needed. Both .safetensors files are functions of
@@ -30,6 +31,7 @@ struct SavedTraining {
   std::uint64_t log_bytes = 0;
   double elapsed = 0;     // seconds of training
   double unreported = 0;  // the part of them since the last report
+  std::string computed_by = {};  // after reading: of the program that wrote it; empty: not said
 };
 
 // "step-0000000400", "step-0000000400-validated": alphabetical order is the order of time.

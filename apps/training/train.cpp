@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "apps/command_line/computed_by.h"
 #include "apps/command_line/output.h"
 #include "apps/training/among_ranks.h"
 #include "apps/training/anomaly.h"
@@ -333,6 +334,7 @@ class Training {
   void resume() {
     const SavedTraining* const kept = folder_.resumed();
     if (kept != nullptr) check_same_task(*kept, task_, folder_.path());
+    const std::string computed_before = kept == nullptr ? "" : kept->computed_by;
     const std::optional<SavedTraining> saved =
         shared(kept == nullptr ? std::optional<SavedTraining>() : *kept);
     if (!saved) return;
@@ -356,6 +358,12 @@ class Training {
     reported_at_ = saved->elapsed - saved->unreported;
     progress_.print(
         fmt::format("resume after step {} of {}, from {}", steps(), options_.steps, source));
+    const std::string now = text_of(computed_by());
+    const bool on_cpu = task_.parameters.at(0).variable.value().device() == Device{};
+    if (on_cpu && !computed_before.empty() && computed_before != now) {
+      print_stderr("warning: {}: was computed by {}, and this run is by {}; the bits may differ",
+                   source, computed_before, now);
+    }
   }
 
   void save() {

@@ -1,10 +1,12 @@
 // The options of training commands, and their output: option files, --print-config, --dry-run,
 // --json-lines. What all apps share is tested on charlm.
 #include <filesystem>
+#include <fstream>
 
 #include <fmt/core.h>
 
 #include "apps/command_line/progress.h"
+#include "apps/training/saved_training.h"
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
@@ -342,11 +344,32 @@ TEST_CASE("dry run: a run that is there stays as it is") {
   CHECK(std::filesystem::exists(out + "/best.safetensors"));
 }
 
+TEST_CASE("resume: what was computed by other libraries is said") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  REQUIRE(charlm_program(tiny + Words{"--out", out}).status == 0);
+  const std::string path = out + "/" + saved_trainings(out).at(0) + "/manifest.json";
+  json manifest = json::parse(read_file(path));
+  CHECK(contains(manifest["computed_by"].get<std::string>(), "products by "));
+  CHECK(manifest.contains("commit"));
+  const auto resumed = [&](const std::string& epochs) {
+    const ProgramRun run =
+        charlm_program(tiny + Words{"--out", out, "--resume", "--epochs", epochs});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    return run.err;
+  };
+  manifest["computed_by"] = "an abacus";
+  std::ofstream(path) << manifest.dump();
+  CHECK(contains(resumed("20"), "was computed by an abacus, and this run is by "));
+  CHECK_FALSE(contains(resumed("21"), "warning"));
+}
+
 TEST_CASE("precision: in bf16 weights stay f32, and a run may change it when it resumes") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const ProgramRun first = charlm_program(tiny + Words{"--precision", "bf16", "--out", out});
   REQUIRE_MESSAGE(first.status == 0, first.err);
+  CHECK(contains(first.out, "\nstore  activations in bf16; "));
   for (const auto& [name, value] : read_checkpoint(out + "/last.safetensors").tensors) {
     CAPTURE(name);
     CHECK(value.dtype() == DType::f32);
@@ -361,6 +384,7 @@ TEST_CASE("precision: in bf16 weights stay f32, and a run may change it when it 
       charlm_program(tiny + Words{"--out", out, "--resume", "--epochs", "4", "--precision", "f32"});
   REQUIRE_MESSAGE(other.status == 0, other.err);
   CHECK(contains(other.out, "train  in f32 from here on, in bf16 before"));
+  CHECK_FALSE(contains(other.out, "store  activations"));
   const std::string none = folder.path("tf32");
   check_refused(charlm_program(tiny + Words{"--precision", "tf32", "--out", none}),
                 "--precision tf32 is of CUDA devices, got --device cpu; use f32 or bf16");
