@@ -73,6 +73,7 @@ Variable item_by_item(const Variable& x, const Tensor& lengths, i64 width,
 }
 
 Variable masked(const Variable& z, const Tensor& seen) {
+  if (!seen.defined()) return z;
   const Tensor hidden = seen.to(DType::f64).clone();
   for (double& value : std::span(hidden.data<double>(), static_cast<std::size_t>(hidden.count()))) {
     value = value == 0 ? -std::numeric_limits<double>::infinity() : 0;

@@ -21,7 +21,7 @@ Tensor existence(const Tensor& lengths, i64 B, i64 positions, DType type);
 // 1 if query i may see key j by the masks of the call, as f64 [B, 1, N, S].
 Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S);
 
-// z + (0 if `seen` is 1, −∞ if it is 0); shapes broadcast.
+// z + (0 if `seen` is 1, −∞ if it is 0); shapes broadcast. Undefined: all are seen.
 Variable masked(const Variable& z, const Tensor& seen);
 
 // A block's definition item by item: f(b, x) of the n > 0 positions of item b, x [1, n, d], returns
@@ -36,9 +36,9 @@ struct MaskColumns {
   std::function<i64(i64 i, i64 j)> of = {};
 };
 
-// Softmax attention over the pairs with `seen` [B|1, H|1, N, S] = 1; q [B, N, H, E], k [B, S, H, E]
-// and v [B, S, H, M] as mechanisms take them, a bias that may be undefined, dropout by the call:
-// [B, N, H, M].
+// Softmax attention over the pairs with `seen` [B|1, H|1, N, S] = 1, undefined: over all; q [B, N,
+// H, E], k [B, S, H, E] and v [B, S, H, M] as mechanisms take them, a bias that may be undefined,
+// dropout by the call: [B, N, H, M].
 Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
                         const Variable& q, const Variable& k, const Variable& v,
                         const Variable& bias = {}, const MaskColumns& columns = {});

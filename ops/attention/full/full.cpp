@@ -22,7 +22,10 @@ Attended attend_full(const AttentionSpec& spec, const AttentionCall& call,
 Attended reference_full(const AttentionSpec& spec, const AttentionCall& call,
                         std::span<const Variable> inputs) {
   const Variable &q = inputs[0], &k = inputs[1];
-  Tensor seen = visibility(call, q.size(0), q.size(1), k.size(1));
+  Tensor seen;
+  if (call.causal || call.lengths.defined() || call.query_lengths.defined() || call.pattern) {
+    seen = visibility(call, q.size(0), q.size(1), k.size(1));
+  }
   if (call.pattern) seen = call.pattern->of(seen, q.size(2));
   return attention_over(seen, temperature_of(spec, q.size(3)), call, q, k, inputs[2],
                         inputs.size() > 3 ? inputs[3] : Variable{});
