@@ -113,11 +113,6 @@ TEST_CASE("every mechanism: f32 against f64" * not_sanitized()) {
   }
 }
 
-// "f32 against f64" bounds the error of f32, and rounding adds 2⁻⁸ of a number at most. Where
-// kernels take bf16 as it is stored, weights and their gradients are rounded, too: independent
-// errors, which in the norm are less than those 2⁻⁸, or twice that. "pairs: bf16 is f64 …" bounds
-// elements. The divisors of scans may be small, and their gradients are differences of numbers of
-// that size: "scan: bf16 is f64 …" bounds them.
 TEST_CASE("every mechanism: the definition takes inputs of any type") {
   if (few_on_device()) return;  // it runs on the CPU
   for (const Sample& sample :
@@ -129,6 +124,11 @@ TEST_CASE("every mechanism: the definition takes inputs of any type") {
   }
 }
 
+// "f32 against f64" bounds the error of f32, and rounding adds 2⁻⁸ of a number at most. Where
+// kernels take bf16 as it is stored, weights and their gradients are rounded, too: independent
+// errors, which in the norm are less than those 2⁻⁸, or twice that. "pairs: bf16 is f64 …" bounds
+// elements. The divisors of scans may be small, and their gradients are differences of numbers of
+// that size: "scan: bf16 is f64 …" bounds them.
 TEST_CASE("every mechanism: bf16 is f32 of the same numbers, rounded once") {
   const ThreadsOf one(1);
   for (const Sample& sample :
