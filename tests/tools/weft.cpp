@@ -24,6 +24,8 @@ TEST_CASE("weft: bad words" * not_sanitized()) {
                 "test: 'attention' is behind an option");
   check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"bench", "nothing"}),
                 "no program 'nothing'");
+  check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"nightly", "nothing"}),
+                "no step 'nothing'; there are: all races without-libraries mutation kill");
 }
 
 }  // TEST_SUITE("tools")
