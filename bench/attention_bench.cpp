@@ -335,6 +335,8 @@ int main_of(int argc, char** argv) {
                   "{}{}",
                   sum.measured, sum.kept, sum.cut, sum.failed, duration(watch.seconds()),
                   sum.interrupted ? "; interrupted: the same command resumes" : ""));
+  require(interrupted() || sum.measured + sum.kept + sum.cut + sum.failed > 0,
+          "--lengths: none of them is a length of what was to be measured; the lines above say why");
   if (!o.out.empty()) {
     write_file(o.out + "/rows.csv", csv(rows));
     write_file(o.out + "/curves.json", summaries.dump(1) + "\n");

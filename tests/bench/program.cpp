@@ -126,6 +126,9 @@ TEST_CASE("attention_bench: lengths that are no whole blocks are left out, with 
   CHECK_MESSAGE(run.status == 0, run.err);
   CHECK(contains(run.out, "sinkhorn:block=8: length 12 left out, wanted a multiple of block = 8"));
   CHECK(contains(run.out, "1 rows measured, 0 kept"));
+  const ProgramRun none = bench({"--attention", "sinkhorn:block=8", "--lengths", "12"});
+  CHECK(none.status == 2);
+  CHECK(contains(none.err, "--lengths: none of them is a length of what was to be measured"));
 }
 
 TEST_CASE("attention_bench: few queries over as many keys as the length") {

@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "ops/attention/csp/columns.h"
-#include "ops/attention/csp/csp.h"
 #include "ops/attention/csp/network.h"
+#include "ops/attention/csp/problem.h"
 #include "runtime/scratch.h"
 
 namespace weft {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "ops/attention/csp/columns.h"
-#include "ops/attention/csp/csp.h"
+#include "ops/attention/csp/problem.h"
 #include "runtime/scratch.h"
 
 namespace weft {
