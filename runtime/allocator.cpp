@@ -112,7 +112,8 @@ void CachingAllocator::give_back(void* block) {
 
 // Returns all cached blocks to the system; a carved page only once all of its blocks are cached.
 void CachingAllocator::give_back_all(Cache& cache) {
-  for (auto& [size, blocks] : cache) {
+  for (auto& [bytes, blocks] : cache) {
+    const std::size_t size = bytes;  // clang 14 captures no structured binding
     std::unordered_map<void*, std::size_t> unused;
     for (void* const block : blocks) unused[blocks_.at(block).page] += size;
     std::erase_if(blocks, [&](void* block) {

@@ -142,7 +142,8 @@ PreparedRight::PreparedRight(bool transposed, i64 k, i64 n, const bf16* b, i64 l
     const memory::desc layout = description.weights_desc(),
                        given = matrix(k, n, narrow, transposed, ldb);
     if (layout == given) return;
-    auto made = std::make_shared<Layout>(layout, Scratch<std::uint8_t>(i64(layout.get_size())));
+    const Scratch<std::uint8_t> bytes(static_cast<i64>(layout.get_size()));
+    auto made = std::make_shared<Layout>(Layout{layout, bytes});
     memory from = at(given, b), to = at(layout, made->bytes.data());
     dnnl::reorder(from, to).execute(stream(), from, to);
     stream().wait();

@@ -175,7 +175,7 @@ Variable picked_blocks(const Sinkhorn& c, const Picked& picked, const Variable& 
 
 Attended attend_sinkhorn(const AttentionSpec& spec, const AttentionCall& call,
                          std::span<const Variable> inputs) {
-  const Sinkhorn c(spec, call, inputs);
+  const Sinkhorn c{spec, call, inputs};
   PairsSource sorted, own{c.k(), c.v()};
   Band seen = Band::blocks(c.b);
   if (call.causal) {
@@ -229,7 +229,7 @@ Variable defined_blocks(const Sinkhorn& c, const Variable& P, const Variable& x,
 
 Attended reference_sinkhorn(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
-  const Sinkhorn c(spec, call, inputs);
+  const Sinkhorn c{spec, call, inputs};
   const Variable P = call.causal ? picked_order(c) : order_of(c);
   const Variable keys[] = {defined_blocks(c, P, c.k(), c.null_k()), c.k()};
   const Variable values[] = {defined_blocks(c, P, c.v(), c.null_v()), c.v()};
