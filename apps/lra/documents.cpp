@@ -16,7 +16,10 @@ std::span<const std::uint8_t> start_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(start.data()), start.size()};
 }
 
-void read_pairs(const std::string& file, Sequences& part) {
+}  // namespace
+
+Sequences read_pairs(const std::string& file) {
+  Sequences part;
   part.together = 2;
   each_line(
       file, "Retrieval as Long Range Arena releases it",
@@ -39,18 +42,17 @@ void read_pairs(const std::string& file, Sequences& part) {
         part.add(start_of(columns[3]), start_of(columns[4]), one);
       });
   require(part.count() > 0, "{}: has no pairs", file);
+  return part;
 }
-
-}  // namespace
 
 SequenceTask read_documents(const std::string& folder) {
   SequenceTask task;
   task.source = folder;
   task.classes = {"unrelated", "cited"};
   task.longest = longest_text;
-  read_pairs(folder + "/new_aan_pairs.train.tsv", task.train);
-  read_pairs(folder + "/new_aan_pairs.eval.tsv", task.validation);
-  read_pairs(folder + "/new_aan_pairs.test.tsv", task.test);
+  task.train = read_pairs(folder + "/new_aan_pairs.train.tsv");
+  task.validation = read_pairs(folder + "/new_aan_pairs.eval.tsv");
+  task.test = read_pairs(folder + "/new_aan_pairs.test.tsv");
   return task;
 }
 

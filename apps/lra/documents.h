@@ -16,5 +16,6 @@ namespace weft::lra {
 
 // Reads the released files of a folder. Throws, with file and line, for anything else.
 SequenceTask read_documents(const std::string& folder);
+Sequences read_pairs(const std::string& file);  // one of its files
 
 }  // namespace weft::lra

@@ -108,7 +108,11 @@ std::uint8_t symbol_of(const SequenceTask& task, const std::string& word,
   return static_cast<std::uint8_t>(1 + (found - task.symbols.begin()));
 }
 
-void read_part(const SequenceTask& task, const std::string& file, Sequences& part) {
+}  // namespace
+
+Sequences read_trees(const std::string& file) {
+  const SequenceTask task = empty_task(file);
+  Sequences part;
   bool heading = true;
   const auto add = [&](const std::string& line, const std::string& place) {
     const std::size_t tab = line.find('\t');
@@ -134,7 +138,10 @@ void read_part(const SequenceTask& task, const std::string& file, Sequences& par
   };
   each_line(file, "ListOps as Long Range Arena releases it", add);
   require(part.count() > 0, "{}: has no trees", file);
+  return part;
 }
+
+namespace {
 
 // The value of the tree that begins at `at`. Moves `at` past the tree.
 std::uint8_t value_from(std::span<const std::uint8_t> words, std::size_t& at) {
@@ -174,7 +181,7 @@ SequenceTask drawn_listops(std::uint64_t seed, const PartCounts& counts) {
 SequenceTask read_listops(const std::string& folder) {
   SequenceTask task = empty_task(folder);
   for (std::size_t part = 0; part < 3; ++part) {
-    read_part(task, folder + "/" + files[part], *parts_of(task)[part]);
+    *parts_of(task)[part] = read_trees(folder + "/" + files[part]);
   }
   return task;
 }

@@ -27,6 +27,7 @@ SequenceTask drawn_listops(std::uint64_t seed, const PartCounts& counts);
 // with a header line, then one line per tree: words, tab, digit. Throws, with file and line, for
 // anything else.
 SequenceTask read_listops(const std::string& folder);
+Sequences read_trees(const std::string& file);  // one of its files
 // Writes the files that read_listops() reads. Throws if one cannot be written.
 void write_listops(const SequenceTask& task, const std::string& folder);
 

@@ -25,10 +25,13 @@ constexpr const char* manifest_file = "manifest.json";
 // Parses the manifest of a checkpoint, which is not trusted.
 class Manifest {
  public:
-  explicit Manifest(const std::string& checkpoint)
-      : path_(checkpoint + "/" + manifest_file),
-        all_(parse_json(read_file(path_)).value_or(Json())) {
+  Manifest(std::string path, const std::string& text)
+      : path_(std::move(path)), all_(parse_json(text).value_or(Json())) {
     require(all_.is<Json::Object>(), "{}: is not a JSON object", path_);
+  }
+  static Manifest of(const std::string& checkpoint) {
+    const std::string path = checkpoint + "/" + manifest_file;
+    return {path, read_file(path)};
   }
 
   const std::string& path() const { return path_; }
@@ -41,14 +44,22 @@ class Manifest {
     return all_.find(key) == nullptr ? std::string() : get<std::string>(key);
   }
 
+  struct File {
+    std::uint64_t bytes;
+    std::string xxh3;
+  };
+  File file(const char* name) const {
+    const Json entry = object(object(all_, "files"), name);
+    return {get<std::uint64_t>(entry, "bytes"), get<std::string>(entry, "xxh3")};
+  }
+
   // Reads one of the checkpoint's files; throws if its size or checksum differs from the manifest.
   Checkpoint read(const char* name) const {
     const std::string path = fs::path(path_).replace_filename(name);
-    const Json entry = object(object(all_, "files"), name);
+    const File said = file(name);
     const std::uint64_t found = InputFile(path).size();
-    const auto bytes = get<std::uint64_t>(entry, "bytes");
-    require(found == bytes, "{}: has {} bytes, its manifest says {}", path, found, bytes);
-    require(digest_of_file(path) == get<std::string>(entry, "xxh3"),
+    require(found == said.bytes, "{}: has {} bytes, its manifest says {}", path, found, said.bytes);
+    require(digest_of_file(path) == said.xxh3,
             "{}: its checksum differs from the manifest's; it is damaged", path);
     return read_checkpoint(path);
   }
@@ -75,15 +86,14 @@ class Manifest {
 // The best checkpoint named by `checkpoint`; empty if its manifest is damaged.
 std::string best_named_by(const std::string& checkpoint) {
   try {
-    return Manifest(checkpoint).get<std::string>("best");
+    return Manifest::of(checkpoint).get<std::string>("best");
   } catch (const Error&) {
     return {};
   }
 }
 
-// Throws, with the reason, if the checkpoint, or the best one that it names, is not complete.
-SavedTraining read_training(const std::string& folder, const std::string& name) {
-  const Manifest manifest(folder + "/" + name);
+// What the manifest says of the training.
+SavedTraining said_by(const Manifest& manifest) {
   SavedTraining saved;
   saved.step = manifest.get<i64>("step");
   saved.validated = manifest.get<bool>("validated");
@@ -92,19 +102,33 @@ SavedTraining read_training(const std::string& folder, const std::string& name) 
   saved.elapsed = manifest.get<double>("elapsed");
   saved.unreported = manifest.get<double>("unreported");
   saved.computed_by = manifest.text_or_none("computed_by");  // older checkpoints have none
+  require(saved.best.empty() ||
+              (saved.best.starts_with(prefix) && saved.best.find('/') == std::string::npos),
+          "{}: '{}' is not the name of a checkpoint", manifest.path(), saved.best);
+  return saved;
+}
+
+// Throws, with the reason, if the checkpoint, or the best one that it names, is not complete.
+SavedTraining read_training(const std::string& folder, const std::string& name) {
+  const Manifest manifest = Manifest::of(folder + "/" + name);
+  SavedTraining saved = said_by(manifest);
   require(name_of(saved) == name, "{}: is of {}, which is not its folder's name", manifest.path(),
           name_of(saved));
   saved.model = manifest.read(model_file);
   saved.state = manifest.read(state_file);
   if (saved.best.empty()) return saved;
-  require(saved.best.starts_with(prefix) && saved.best.find('/') == std::string::npos,
-          "{}: '{}' is not the name of a checkpoint", manifest.path(), saved.best);
   saved.best_model =
-      saved.best == name ? saved.model : Manifest(folder + "/" + saved.best).read(model_file);
+      saved.best == name ? saved.model : Manifest::of(folder + "/" + saved.best).read(model_file);
   return saved;
 }
 
 }  // namespace
+
+SavedTraining said_by_manifest(const std::string& text, const std::string& path) {
+  const Manifest manifest(path, text);
+  manifest.file(model_file), manifest.file(state_file);
+  return said_by(manifest);
+}
 
 std::string checkpoint_name(i64 step, bool validated) {
   return fmt::format("{}{:010}{}", prefix, step, validated ? "-validated" : "");

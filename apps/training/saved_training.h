@@ -42,6 +42,9 @@ inline std::string name_of(const SavedTraining& saved) {
 // The names of the checkpoints in `folder`, complete or not, latest first.
 std::vector<std::string> saved_trainings(const std::string& folder);
 
+// What a manifest says, without tensors. Throws, naming `path`, if it is no manifest.
+SavedTraining said_by_manifest(const std::string& text, const std::string& path);
+
 void write_training(const SavedTraining& saved, const std::string& folder);
 // Reads the last complete checkpoint; calls passed_over(reason) for each later, incomplete one.
 // Throws if there is none.

@@ -17,17 +17,23 @@
 using namespace weft;
 
 using Target = int(const std::uint8_t* data, std::size_t size);
-extern "C" Target fuzz_cifar, fuzz_configuration, fuzz_npy, fuzz_pieces, fuzz_png, fuzz_safetensors,
-    fuzz_text, fuzz_toml, fuzz_words;
+extern "C" Target fuzz_cifar, fuzz_configuration, fuzz_documents, fuzz_manifest, fuzz_npy,
+    fuzz_pieces, fuzz_png, fuzz_safetensors, fuzz_text, fuzz_toml, fuzz_trees, fuzz_words;
 
 namespace {
 
-const std::pair<const char*, Target*> targets[] = {
-    {"cifar", fuzz_cifar}, {"configuration", fuzz_configuration},
-    {"npy", fuzz_npy},     {"pieces", fuzz_pieces},
-    {"png", fuzz_png},     {"safetensors", fuzz_safetensors},
-    {"text", fuzz_text},   {"toml", fuzz_toml},
-    {"words", fuzz_words}};
+const std::pair<const char*, Target*> targets[] = {{"cifar", fuzz_cifar},
+                                                   {"configuration", fuzz_configuration},
+                                                   {"documents", fuzz_documents},
+                                                   {"manifest", fuzz_manifest},
+                                                   {"npy", fuzz_npy},
+                                                   {"pieces", fuzz_pieces},
+                                                   {"png", fuzz_png},
+                                                   {"safetensors", fuzz_safetensors},
+                                                   {"text", fuzz_text},
+                                                   {"toml", fuzz_toml},
+                                                   {"trees", fuzz_trees},
+                                                   {"words", fuzz_words}};
 
 // The files of a target's corpus by their names, in order.
 std::map<std::string, std::string> corpus(const std::string& target) {
