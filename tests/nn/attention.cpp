@@ -122,6 +122,7 @@ TEST_CASE("attention: longformer's global projections start as copies of the oth
   all.mechanism = "longformer:window=1,global_tokens=9";
   nn::Attention global(all, f64);
   initialize(global, 3);
+  move_to(full, tested_device()), move_to(global, tested_device());
   CHECK(relative_error(output_of(global, x), output_of(full, x)) < tolerance::forward_f64);
 }
 
