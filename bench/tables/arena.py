@@ -1,13 +1,14 @@
 """The tables of Long Range Arena: mechanisms in one small model, the published figures beside ours."""
 from papers import Row, Table, run
 
+OF_THEIR_PAPERS = ["cosformer", "csp"]  # not in the arena's table
 MAJORITY = ("majority", "by the most frequent class, %")
 
 
 def rows(task, figures, baselines):
     """`figures`: (mechanism, small models, arena), None where there is none; `baselines`: published for every row."""
     def row(name, small, arena):
-        words = [f"{small} (small models)" if small else "", f"{arena} (arena)"]
+        words = [f"{small} (small models)" if small else "", f"{arena} ({'its own, larger' if name in OF_THEIR_PAPERS else 'arena'})"]
         return Row(f"{task}-{name}", name, [", ".join(word for word in words if word), *baselines])
     return [row(*figure) for figure in figures]
 
