@@ -82,7 +82,7 @@ namespace weft {
 
 template <class Device>
 struct CspSourceKernels {
-  // J of `rows` times H·M channels.
+  // J of `rows` times C channels.
   static void shifts(const Device&, const CspShiftTable&, i64 rows, std::int32_t* shifts);
 
   // Records the given sources src [B, N, C]; writes the recorded ones.

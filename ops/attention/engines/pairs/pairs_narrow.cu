@@ -8,7 +8,7 @@
 // banks, since rows have an odd number of them.
 //
 // The tiles of score_tile.cuh give 16 lanes to 16 columns, take 20 KB of shared memory for scores
-// and two to three times the registers; bench/results has both on an H200.
+// and two to three times the registers. bench/results has a training step on an H200 with either.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/pairs_narrow.cuh"
