@@ -31,7 +31,9 @@ std::vector<Tensor> walked_back(Node& node, std::vector<Tensor> douts) {
 }  // namespace
 
 void fail_in(const std::string& what, const std::vector<Shape>& shapes, const DeviceError& error) {
-  throw DeviceError(fmt::format("{}; in {}: {}", error.what(), what, listed(shapes)));
+  const std::string message = fmt::format("{}; in {}: {}", error.what(), what, listed(shapes));
+  if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) throw OutOfMemory(message);
+  throw DeviceError(message);
 }
 
 void Gradient::accumulate(const Tensor& gradient, const char* op) {

@@ -22,7 +22,7 @@
 
 namespace weft {
 
-// Rethrows the current error with the name of the computation and its shapes.
+// Rethrows the error, as what it is, with the name of the computation and its shapes.
 [[noreturn]] void fail_in(const std::string& what, const std::vector<Shape>&, const DeviceError&);
 
 // One recorded application of an op.

@@ -41,12 +41,49 @@ bool is_there(std::size_t bytes) {
   return true;
 }
 
+std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// Large blocks are mapped, so that they are given back whole and at once: free() would keep them in
+// malloc's heap, where the next larger one does not fit.
+constexpr std::size_t least_mapped = huge_page / 2;
+
+std::size_t mapped_alignment(std::size_t bytes) { return bytes >= huge_page ? huge_page : 4096; }
+
+void* mapped(std::size_t bytes) {
+  const std::size_t align = mapped_alignment(bytes), size = rounded_up(bytes, align);
+  void* const all =
+      mmap(nullptr, size + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  char* const begin = static_cast<char*>(all);
+  const std::size_t before = rounded_up(reinterpret_cast<std::uintptr_t>(all), align) -
+                             reinterpret_cast<std::uintptr_t>(all);
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + size, align - before);
+  if (align == huge_page) madvise(begin + before, size, MADV_HUGEPAGE);
+  return begin + before;
+}
+
 void* from_system(std::size_t bytes) {
   if (!is_there(bytes)) return nullptr;
-  const std::size_t align = bytes >= huge_page ? huge_page : alignment;
-  void* block = std::aligned_alloc(align, (bytes + align - 1) / align * align);
-  if (block != nullptr && bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
-  return block;
+  return bytes >= least_mapped ? mapped(bytes)
+                               : std::aligned_alloc(alignment, rounded_up(bytes, alignment));
+}
+
+void to_system(void* block, std::size_t bytes) {
+  if (bytes >= least_mapped) {
+    munmap(block, rounded_up(bytes, mapped_alignment(bytes)));
+  } else {
+    std::free(block);
+  }
+}
+
+// "8192 bytes", "12.50 MiB".
+std::string amount(std::size_t bytes) {
+  constexpr std::size_t mebibyte = std::size_t{1} << 20;
+  if (bytes < mebibyte) return fmt::format("{} bytes", bytes);
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / mebibyte);
 }
 
 void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
@@ -55,7 +92,7 @@ void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
 
 }  // namespace
 
-const MemorySource host_memory{"the CPU", from_system, std::free, fill_memory, huge_page};
+const MemorySource host_memory{"the CPU", from_system, to_system, fill_memory, huge_page};
 
 std::string CachingAllocator::report(std::size_t wanted) const {
   std::vector<std::size_t> sizes;
@@ -64,12 +101,15 @@ std::string CachingAllocator::report(std::size_t wanted) const {
   }
   constexpr std::size_t shown = 5;
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
-  const std::size_t others = sizes.size() - std::min(sizes.size(), shown);
-  sizes.resize(sizes.size() - others);
+  std::vector<std::string> largest;
+  for (std::size_t i = 0; i < std::min(sizes.size(), shown); ++i) {
+    largest.push_back(amount(sizes[i]));
+  }
   return fmt::format(
-      "allocator: {} has no {} bytes left; {} are in use in {} blocks (the largest: "
-      "{}), {} were at the peak; use a smaller model, batch or length, or recompute()",
-      source_.name, wanted, counts_.live, sizes.size() + others, listed(sizes), counts_.peak);
+      "allocator: {} has no {} left; {} are in use in {} blocks (the largest: {}), {} were at the "
+      "peak; use a smaller model, batch or length, or recompute",
+      source_.name, amount(wanted), amount(counts_.live), sizes.size(), listed(largest),
+      amount(counts_.peak));
 }
 
 // Asks the system; when it has no more, gives the common cache back and asks once again.
@@ -89,7 +129,7 @@ void* CachingAllocator::from_source(std::size_t size) {
   const bool cut = caching_ && pool_ == 0 && size >= source_.page / 8 && size <= source_.page / 2;
   void* const page = cut ? ask(source_.page) : nullptr;
   void* const block = page != nullptr ? page : ask(size);
-  if (block == nullptr) throw DeviceError(report(size));
+  if (block == nullptr) throw OutOfMemory(report(size));
   blocks_[block] = {size, pool_, true, page};
   if (page == nullptr) return block;
   auto& others = pools_.at(0)[size];
@@ -106,7 +146,11 @@ void* CachingAllocator::from_source(std::size_t size) {
 void CachingAllocator::give_back(void* block) {
   const Block& known = blocks_.at(block);
   if (!known.live) counts_.cached -= known.size;
-  if (known.page == nullptr || known.page == block) source_.release(block);
+  if (known.page == nullptr) {
+    source_.release(block, known.size);
+  } else if (known.page == block) {
+    source_.release(block, source_.page);
+  }
   blocks_.erase(block);
 }
 

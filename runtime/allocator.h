@@ -28,7 +28,7 @@ struct MemoryCounts {
 struct MemorySource {
   const char* name;  // for messages
   void* (*allocate)(std::size_t bytes);  // null when there is no more
-  void (*release)(void* block);
+  void (*release)(void* block, std::size_t bytes);  // what allocate(bytes) returned
   void (*fill)(void* block, unsigned char byte, std::size_t bytes);
   std::size_t page = 0;  // bytes of a page that blocks are carved from; 0: none
 };
@@ -42,8 +42,8 @@ class CachingAllocator {
   CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator() { trim(); }
 
-  // At least `bytes` bytes, aligned to 64. When the system has no more, throws Error with the bytes
-  // wanted, the bytes in use and the largest blocks in use.
+  // At least `bytes` bytes, aligned to 64. When the system has no more, throws OutOfMemory with the
+  // bytes wanted, the bytes in use and the largest blocks in use.
   void* allocate(std::size_t bytes);
   void deallocate(void* block) noexcept;
 

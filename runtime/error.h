@@ -23,6 +23,11 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
+class OutOfMemory : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 namespace detail {
 // Formats out of line, so that a call of require() compiles to a comparison and a list of
 // references.

@@ -64,7 +64,7 @@ void* device_memory(std::size_t bytes) {
   return block;
 }
 
-void release_memory(void* block) { cudaFree(block); }
+void release_memory(void* block, std::size_t) { cudaFree(block); }
 
 void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
   check_cuda(cudaMemsetAsync(block, byte, bytes, stream_of(Cuda{in_use})), "allocator");

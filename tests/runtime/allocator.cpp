@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <vector>
 
 #include "runtime/host_memory.h"
 #include "tests/check.h"
+#include "tests/sanitized.h"
 
 namespace weft {
 namespace {
@@ -56,7 +58,7 @@ TEST_CASE("blocks of a part of a page share one, and go back together") {
          taken += bytes;
          return ::operator new (bytes, std::align_val_t{64});
        },
-       [](void* block) {
+       [](void* block, std::size_t) {
          ++given_back;
          ::operator delete (block, std::align_val_t{64});
        },
@@ -131,6 +133,39 @@ TEST_CASE("without the cache every block comes from the system and goes back") {
   CHECK(memory.counts().cached == 0);
 }
 
+// malloc() keeps what is freed between blocks in use, and from the first free() of a large block on
+// it takes smaller ones from its heap.
+TEST_CASE("trimmed memory is the system's again, with other blocks between") {
+  if (sanitized) {
+    MESSAGE("skipped: the sanitizers keep what is freed");
+    return;
+  }
+  const auto resident = [] {
+    std::ifstream status("/proc/self/statm");
+    i64 total = 0, pages = 0;
+    status >> total >> pages;
+    return pages * 4096;
+  };
+  constexpr std::size_t mebibyte = std::size_t{1} << 20;
+  CachingAllocator memory;
+  std::vector<void*> blocks = {memory.allocate(28 * mebibyte)};
+  std::vector<std::vector<char>> between;
+  memory.deallocate(blocks[0]);
+  memory.trim();
+  blocks.clear();
+  const i64 before = resident();
+  for (const std::size_t size : {1, 2, 5, 12, 24, 3, 2, 1, 9, 15}) {
+    blocks.push_back(memory.allocate(size * mebibyte));
+    std::memset(blocks.back(), 1, size * mebibyte);
+    between.emplace_back(50'000);
+  }
+  const i64 held = resident();
+  for (void* const block : blocks) memory.deallocate(block);
+  memory.trim();
+  CHECK(held - before > i64(70 * mebibyte));
+  CHECK(resident() - before < i64(4 * mebibyte));
+}
+
 TEST_CASE("what the system cannot give is refused with the counts") {
   CachingAllocator memory;
   CHECK_ERROR(memory.allocate(std::size_t{1} << 60), "the CPU has no");
@@ -150,12 +185,13 @@ TEST_CASE("out of memory: what was wanted, what is held, the largest blocks, wha
                              left -= bytes;
                              return ::operator new(bytes);
                            },
-                           [](void* block) { ::operator delete(block); },
+                           [](void* block, std::size_t) { ::operator delete(block); },
                            [](void*, unsigned char, std::size_t) {}});
   void *const a = memory.allocate(4096), *const b = memory.allocate(1024);
   CHECK_ERROR(memory.allocate(8192),
-              "allocator: a small device has no 8192 bytes left; 5120 are in use in 2 blocks (the "
-              "largest: 4096, 1024), 5120 were at the peak; use a smaller model, batch or length");
+              "allocator: a small device has no 8192 bytes left; 5120 bytes are in use in 2 blocks "
+              "(the largest: 4096 bytes, 1024 bytes), 5120 bytes were at the peak; use a smaller "
+              "model, batch or length, or recompute");
   memory.deallocate(a);
   memory.deallocate(b);
   CHECK(memory.counts().live == 0);
