@@ -20,6 +20,9 @@ struct Context {
   int layer = 0, depth = 0;         // the block that runs, and how often it has run in this pass
   int layers = 1;                   // how often a block runs in this pass
   std::vector<Variable> penalties;  // terms of the loss, [] each, that layers added
+  // The blocks of a model keep their input alone for backward, where they run again
+  // (recomputed.h). The model must then outlive the tape.
+  bool recompute = false;
   // If set, is called with every attention's call before it runs; maps are made from it.
   std::function<void(const AttentionSpec&, const AttentionCall&, std::span<const Variable> inputs)>
       attending = {};

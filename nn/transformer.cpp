@@ -1,12 +1,14 @@
 #include "nn/transformer.h"
 
+#include <memory>
+
 #include "autograd/tape.h"
+#include "nn/recomputed.h"
 #include "ops/dropout/mask.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
 
 namespace weft::nn {
-
 BlockWiring block_wiring(const std::string& name) {
   if (name == "universal") return BlockWiring::universal;
   if (name == "vanilla") return BlockWiring::vanilla;
@@ -54,16 +56,24 @@ Variable TransformerBlock::around(Context& context, const Variable& x,
 
 Variable TransformerBlock::operator()(Context& context, const Variable& x,
                                       const Lengths& lengths) const {
-  return around(context, x, [&](const Variable& in) { return attention(context, in, lengths); });
+  return perhaps_recomputed(context, x, [this, lengths](Context& own, const Variable& input) {
+    return around(own, input, [&](const Variable& in) { return attention(own, in, lengths); });
+  });
 }
 
 Variable TransformerBlock::following(Context& context, const Variable& x, Tensor& memory) const {
-  return around(context, x, [&](const Variable& in) {
-    const Variable parts[] = {memory, in};
-    const Variable seen = concatenate(parts, 1);
-    memory = seen.value().slice(1, in.size(1), seen.size(1)).clone();
-    return attention(context, in, {}, seen);
-  });
+  const auto next = std::make_shared<Tensor>();
+  const auto block = [this, before = memory, next](Context& own, const Variable& input) {
+    return around(own, input, [&](const Variable& in) {
+      const Variable parts[] = {before, in};
+      const Variable seen = concatenate(parts, 1);
+      *next = seen.value().slice(1, in.size(1), seen.size(1)).clone();
+      return attention(own, in, {}, seen);
+    });
+  };
+  const Variable y = perhaps_recomputed(context, x, block);
+  memory = *next;
+  return y;
 }
 
 Variable TransformerBlock::step(State& state, const Variable& x) const {

@@ -4,6 +4,7 @@
 
 #include "nn/initializer.h"
 #include "nn/precision.h"
+#include "nn/recomputed.h"
 #include "ops/dropout/mask.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
@@ -79,11 +80,13 @@ VisionBlock::VisionBlock(const VisionTransformerConfig& config, DType dtype)
 }
 
 Variable VisionBlock::operator()(Context& context, const Variable& x) const {
-  const Variable y =
-      norm1 ? add(x, dropout(context, attention(context, (*norm1)(x)))) : attention(context, x);
-  const auto activation = norm1 ? gelu_erf : silu;
-  const Variable inner = dropout(context, activation(up(norm2(y))));
-  return add(y, dropout(context, down(inner)));
+  return perhaps_recomputed(context, x, [this](Context& own, const Variable& in) {
+    const Variable y =
+        norm1 ? add(in, dropout(own, attention(own, (*norm1)(in)))) : attention(own, in);
+    const auto activation = norm1 ? gelu_erf : silu;
+    const Variable inner = dropout(own, activation(up(norm2(y))));
+    return add(y, dropout(own, down(inner)));
+  });
 }
 
 }  // namespace nn

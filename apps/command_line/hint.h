@@ -49,6 +49,8 @@ inline const std::vector<ForeignWord>& foreign_words() {
        "it belongs to the optimizer, as in --optimizer adamw:beta1=0.9,beta2=0.95"},
       {{"grad-accum", "grad-accum-steps", "gradient-accumulation-steps", "total-batch-size"},
        {"shards"}},
+      {{"gradient-checkpointing", "activation-checkpointing", "checkpoint-activations"},
+       {"recompute"}},
       {{"dtype", "tensorcores"}, {"precision"}},
       {{"compile"}, {}, "there is nothing to compile"},
       {{"flash"}, {}, "attention matrices are never stored"},

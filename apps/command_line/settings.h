@@ -45,6 +45,7 @@ void check_word(const std::string& name, const std::string& value,
 struct TrainingSettings {
   i64 batch = 32;
   i64 shards = 1;
+  bool recompute = false;  // the blocks' activations, in backward
   std::string optimizer = "adamw";
   double lr = 0.01;
   std::string schedule = "cosine";
@@ -67,6 +68,9 @@ void each_training_setting(
   f("batch", s.batch, Limits{1, 65536}, "examples per step");
   f("shards", s.shards, Limits{.least = 1, .most = 65536, .later = true},
     "parts of the batch whose gradients are added; several processes share them");
+  f("recompute", s.recompute, Limits{.later = true},
+    "keep the input of each block alone for the backward pass, where the block runs again: less "
+    "memory, more time");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
   f("lr", s.lr, positive, "learning rate; --optimizer without --lr sets the optimizer's default");
   f("schedule", s.schedule, any, "of the learning rate over the steps: constant, cosine or linear");

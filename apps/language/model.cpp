@@ -246,9 +246,9 @@ Task training_of(UniversalTransformer& network, const TrainingSettings& settings
     task.carried = remembered->named();
     task.carry = [remembered](const Tensor& updated) { remembered->carry(updated); };
   }
-  task.loss = [&network, remembered, seed = settings.seed](const std::vector<Tensor>& batch,
-                                                           const Task::Step& step) {
-    Context context = step.context(seed);
+  task.loss = [&network, remembered, settings](const std::vector<Tensor>& batch,
+                                               const Task::Step& step) {
+    Context context = step.context(settings);
     const bool follows = batch.size() > 2;
     const auto [entropy, penalty] = network.loss(
         context, batch[0], batch[1], follows ? &remembered->next(batch[2], step) : nullptr);

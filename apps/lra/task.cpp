@@ -48,7 +48,7 @@ Task training_task(const Model& model, const SequenceTask& data, SequenceBatches
     return std::vector{batch.symbols, batch.lengths, batch.labels};
   };
   task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
-    Context context = step.context(s.seed);
+    Context context = step.context(s);
     const Variable entropy = cross_entropy(network(context, batch[0], batch[1]), batch[2]);
     return with_penalty(context, entropy);
   };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/command_line/progress.h"
+#include "apps/command_line/settings.h"
 #include "apps/training/run_folder.h"
 #include "nn/context.h"
 #include "nn/module.h"
@@ -60,7 +61,11 @@ struct Task {
 
     // Random numbers are a function of seed, step and the place of an example in the batch: the
     // same for any number of shards and ranks.
-    Context context(std::uint64_t seed) const { return {true, seed, number, at, first_example}; }
+    Context context(const TrainingSettings& settings) const {
+      Context context(true, settings.seed, number, at, first_example);
+      context.recompute = settings.recompute;
+      return context;
+    }
     // This shard's rows of what has a row for each example of this rank's.
     Tensor rows_of(const Tensor& x) const {
       const i64 rows = x.size(0) / parts;

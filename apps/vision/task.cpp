@@ -40,7 +40,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
     return std::vector{batch.images, batch.labels};
   };
   task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
-    Context context = step.context(s.seed);
+    Context context = step.context(s);
     const Variable entropy = cross_entropy(network(context, batch[0]), batch[1]);
     return with_penalty(context, entropy);
   };
