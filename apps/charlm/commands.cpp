@@ -82,7 +82,7 @@ int run_eval(const EvalCommand& command) {
     if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
   };
   const Stopwatch watch;
-  Scored scored{"consecutive", pass_over_all(*model.network, ids, s.batch, advance),
+  Scored scored{"consecutive", pass_over_all(*model.network, ids, s.at_once(), advance),
                 std::ssize(ids) - 1, 0};
   scored.seconds = watch.seconds();
   progress.clear();
@@ -95,7 +95,7 @@ int run_eval(const EvalCommand& command) {
   const Stopwatch again;
   scored.windows = "random";
   scored.pass = measure_random(*model.network, ids, purpose, command.seed.value_or(s.seed), batches,
-                               s.batch, advance);
+                               s, advance);
   scored.characters = batches * s.batch * s.model.length;
   scored.seconds = again.seconds();
   progress.clear();

@@ -5,12 +5,14 @@
 namespace weft::charlm {
 
 Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpose,
-                    std::uint64_t seed, i64 batches, i64 batch, const Advance& advance) {
-  const auto batch_at = [&](i64 i) {
-    const RandomKey key = batch_key(purpose, seed, static_cast<std::uint32_t>(i));
-    return random_windows(ids, key, batch, network.config().length);
+                    std::uint64_t seed, i64 batches, const TrainingSettings& settings,
+                    const Advance& advance) {
+  const auto part_at = [&](i64 i) {
+    const auto batch = static_cast<std::uint32_t>(i / settings.shards);
+    const Rows rows{i % settings.shards * settings.at_once(), settings.at_once()};
+    return random_windows(ids, batch_key(purpose, seed, batch), rows, network.config().length);
   };
-  return pass_over(network, Texts::apart, batches, batch_at, advance);
+  return pass_over(network, Texts::apart, batches * settings.shards, part_at, advance);
 }
 
 double best_possible(const Text& text, Ids ids, i64 length) {

@@ -8,9 +8,10 @@ namespace weft::charlm {
 
 inline double bits(double nats) { return nats / 0.6931471805599453; }
 
-// The loss over `batches` batches of random windows.
+// The loss over `batches` batches of random windows, each in the parts of the settings' shards.
 Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpose,
-                    std::uint64_t seed, i64 batches, i64 batch, const Advance& advance);
+                    std::uint64_t seed, i64 batches, const TrainingSettings& settings,
+                    const Advance& advance);
 
 // The score of the best possible predictor on the windows of pass_over_all() over `ids`, in bits
 // per character. Requires a text with a grammar.

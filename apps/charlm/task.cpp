@@ -18,7 +18,7 @@ Task training_task(const Model& model, const Parts& parts) {
   };
   task.validate = [&](const Advance& advance) {
     const Pass pass = measure_random(network, parts.validation, Purpose::validation, s.seed,
-                                     s.validation_batches, s.batch, advance);
+                                     s.validation_batches, s, advance);
     return Measure{pass.loss, pass.cross_entropy};
   };
   if (s.model.memory > 0) {
@@ -33,9 +33,9 @@ Task training_task(const Model& model, const Parts& parts) {
     };
   }
   task.odd_batches = [&] {
-    const auto odd = static_cast<std::size_t>(s.batch * s.model.length);
+    const auto odd = static_cast<std::size_t>(s.at_once() * s.model.length);
     const std::size_t targets = (parts.test.size() - 1) % odd;
-    pass_over_all(network, parts.test.last(targets + 1), s.batch, [](double) {});
+    pass_over_all(network, parts.test.last(targets + 1), s.at_once(), [](double) {});
   };
   task.round = "round";  // windows are random: there is no pass over the text
   task.score = {"bits_per_character", "bpc", bits};

@@ -43,7 +43,7 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
 std::vector<Figure> score_test(const Model& model, const Parts& parts, const Text& text,
                                const Advance& advance, RunFolder& folder, Progress& progress) {
   const Settings& s = model.settings;
-  const Pass all = pass_over_all(*model.network, parts.test, s.batch, advance);
+  const Pass all = pass_over_all(*model.network, parts.test, s.at_once(), advance);
   const bool goes_on = s.model.memory > 0;
   const double score = bits(all.cross_entropy);
   Json line = {{"kind", "test"},
@@ -53,8 +53,8 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
   std::string others = ", each with a memory of those before";
   std::optional<Pass> random;  // a random window has no memory of the text before it
   if (!goes_on) {
-    random = measure_random(*model.network, parts.test, Purpose::test, s.seed, s.test_batches,
-                            s.batch, advance);
+    random = measure_random(*model.network, parts.test, Purpose::test, s.seed, s.test_batches, s,
+                            advance);
     others = fmt::format(", {:.4f} bpc over {} random ones", bits(random->cross_entropy),
                          grouped(s.test_batches * s.batch));
   }

@@ -10,6 +10,7 @@
 // (configuration.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -45,7 +46,7 @@ void check_word(const std::string& name, const std::string& value,
 struct TrainingSettings {
   i64 batch = 32;
   i64 shards = 1;
-  bool recompute = false;  // the blocks' activations, in backward
+  bool recompute = false;      // the blocks' activations, in backward
   std::string optimizer = "adamw";
   double lr = 0.01;
   std::string schedule = "cosine";
@@ -57,6 +58,8 @@ struct TrainingSettings {
   i64 patience = 0;  // 0: none
   std::uint64_t seed = 1;
 
+  // Examples that are computed together.
+  i64 at_once() const { return std::max<i64>(1, batch / shards); }
   i64 total_steps(i64 epoch_steps) const { return steps > 0 ? steps : epochs * epoch_steps; }
 };
 

@@ -20,7 +20,7 @@ Measure measure(const Model& model, const Sequences& part, const Advance& advanc
     return {logits.value(), batch.labels};
   };
   const Accuracy found =
-      accuracy_of(which, model.settings.batch, std::array{i64{1}}, classify, advance);
+      accuracy_of(which, model.settings.at_once(), std::array{i64{1}}, classify, advance);
   return {found.loss, found.loss, {{"accuracy", "% right", found.top[0]}}};
 }
 

@@ -17,7 +17,7 @@ Measure measure(const Model& model, const Pictures& pictures, std::span<const i6
     return {network(context, batch.images.to(network.device())).value(), batch.labels};
   };
   const Accuracy found =
-      accuracy_of(which, model.settings.batch, std::array{i64{1}, i64{5}}, classify, advance);
+      accuracy_of(which, model.settings.at_once(), std::array{i64{1}, i64{5}}, classify, advance);
   return {found.loss,
           found.loss,
           {{"top_1", "% top-1", found.top[0]}, {"top_5", "% top-5", found.top[1]}}};

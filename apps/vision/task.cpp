@@ -51,7 +51,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
     for (const auto& [pictures, part] : {std::pair{&parts.set.train, &parts.validation},
                                          std::pair{&parts.set.test, &parts.test}}) {
       const std::span<const i64> which(*part);
-      measure(model, *pictures, which.last(which.size() % static_cast<std::size_t>(s.batch)),
+      measure(model, *pictures, which.last(which.size() % static_cast<std::size_t>(s.at_once())),
               [](double) {});
     }
   };

@@ -24,8 +24,9 @@ Perplexities perplexities(const Model& model, std::span<const std::int32_t> ids,
   const WordChunks chunks(ids, s.model.length, model.pieces->special().pad);
   Perplexities found;
   found.chunks =
-      pass_over_chunks(network, chunks, s.batch, [&](double share) { advance(share / 2); });
-  found.all = pass_over_all(network, ids, s.batch, [&](double share) { advance((1 + share) / 2); });
+      pass_over_chunks(network, chunks, s.at_once(), [&](double share) { advance(share / 2); });
+  found.all =
+      pass_over_all(network, ids, s.at_once(), [&](double share) { advance((1 + share) / 2); });
   found.token = std::exp(found.all.cross_entropy);
   const double nats = found.all.cross_entropy * static_cast<double>(found.all.targets);
   found.word = std::exp(nats / static_cast<double>(counts.words));

@@ -48,8 +48,8 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
   }
   task.validate = [&](const Advance& advance) {
     const Pass pass = s.model.memory > 0
-                          ? pass_over_all(network, validation.ids(), s.batch, advance)
-                          : pass_over_chunks(network, validation, s.batch, advance);
+                          ? pass_over_all(network, validation.ids(), s.at_once(), advance)
+                          : pass_over_chunks(network, validation, s.at_once(), advance);
     return Measure{pass.loss,
                    pass.cross_entropy,
                    {{"paper_perplexity", "ppl as the paper counts", pass.row_perplexity}}};
@@ -62,14 +62,14 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
 void odd_batches(const Model& model, const WordCorpus& corpus) {
   const UniversalTransformer& network = *model.network;
   const Settings& s = model.settings;
-  const auto batch = static_cast<std::size_t>(s.batch * s.model.length);
+  const auto batch = static_cast<std::size_t>(s.at_once() * s.model.length);
   const auto ignored = [](double) {};
   for (const std::vector<std::int32_t>* const part : {&corpus.validation, &corpus.test}) {
     const std::span<const std::int32_t> ids(*part);
     const WordChunks chunks(ids.last(ids.size() % batch), s.model.length,
                             model.pieces->special().pad);
-    pass_over_chunks(network, chunks, s.batch, ignored);
-    pass_over_all(network, ids.last((ids.size() - 1) % batch + 1), s.batch, ignored);
+    pass_over_chunks(network, chunks, s.at_once(), ignored);
+    pass_over_all(network, ids.last((ids.size() - 1) % batch + 1), s.at_once(), ignored);
   }
 }
 
