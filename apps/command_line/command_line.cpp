@@ -36,12 +36,16 @@ void add_run_options(const Options& app, RunOptions& run) {
       .repeated()
       .group(once_group);
   const auto flag = [&](const char* name, bool& value, const char* help) {
-    app.add_flag(name, value, help).group(once_group);
+    return app.add_flag(name, value, help).group(once_group);
   };
   flag("--print-config", run.print_config,
        "print the configuration in the format of --config, and exit");
-  flag("--dry-run", run.dry_run,
-       "print parameters, memory and operations per step; write nothing, and exit");
+  const Option dry_run =
+      flag("--dry-run", run.dry_run,
+           "print parameters, memory and operations per step; write nothing, and exit");
+  flag("--profile", run.profile,
+       "print where the time of a step goes, by op; write nothing, and exit")
+      .excludes(dry_run);
   flag("--force", run.force, "replace an existing run in the folder");
   flag("--resume", run.resume,
        "resume the run in the folder with its settings, to the same bits as if it had never "

@@ -121,11 +121,13 @@ struct RunOptions {
   std::vector<std::string> config;  // configuration files; later ones override earlier ones
   bool print_config = false;        // print the configuration instead of training
   bool dry_run = false;             // measure a step instead of training
+  bool profile = false;             // measure the ops of a step instead of training
   bool force = false;               // replace an existing run
   bool resume = false;              // resume the run in `out`
   std::string resume_command;       // the shell command that resumes this run; empty without `out`
   std::string precision_before;     // of the resumed run, if it changes
 
+  bool only_measures() const { return dry_run || profile; }
   bool silent() const { return quiet || json_lines; }  // print no progress
 };
 

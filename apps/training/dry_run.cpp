@@ -6,8 +6,7 @@
 
 #include "apps/command_line/commit.h"
 #include "apps/command_line/configuration.h"
-#include "apps/training/step_gradient.h"
-#include "apps/training/weights.h"
+#include "apps/training/trial_step.h"
 #include "nn/checkpoint.h"
 #include "runtime/allocator.h"
 #include "runtime/communicator.h"
@@ -68,19 +67,6 @@ void validate_a_little(const Task& task) {
   if (task.odd_batches) task.odd_batches();
 }
 
-// The mean time of a few calls of `step`, which ran before and allocated the memory that these
-// reuse.
-double mean_seconds(const std::function<void()>& step) {
-  constexpr double enough_seconds = 2;
-  constexpr int enough_steps = 5;
-  const Stopwatch watch;
-  for (int count = 1;; ++count) {
-    step();
-    const double seconds = watch.seconds();
-    if (count == enough_steps || seconds > enough_seconds) return seconds / count;
-  }
-}
-
 // Runs two steps without a graph (the second one runs with the allocations of the first), a
 // validation batch, and a few steps for the time. All of them change the parameters.
 StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
@@ -89,11 +75,6 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   StepCost cost{.program = at_start,
                 .operations = task.operations,
                 .operations_at_most = task.operations_at_most};
-  Weights best;  // a training holds this copy too
-  best.keep(task.tensors);
-  Growth growth;
-  cost.data = growth.take();
-  memory.reset_peak();
   Task measured = task;
   measured.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
     const std::size_t before = memory.counts().live;
@@ -101,21 +82,18 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
     cost.activations = memory.counts().live - before;
     return loss;
   };
-  StepGradient gradient(measured, options.shards);
-  std::uint32_t number = 0;
-  const auto step = [&] {
-    std::vector<Tensor> batch = task.batch(++number);
-    for (Tensor& tensor : batch) tensor = tensor.to(device);
-    gradient(batch, {.number = number}, gradient.saying());
-    cost.gradients = 0;
+  TrialStep step(measured, options, optimizer);
+  Growth growth;
+  cost.data = growth.take();
+  memory.reset_peak();
+  step();
+  step([&](const std::string& part) {
+    if (part != "gradient") return;
     for (const NamedParameter& parameter : task.parameters) {
       const Tensor own = parameter.variable.gradient();
       if (own.defined()) cost.gradients += own.byte_count();
     }
-    optimizer.step(options.learning_rate(number), options.clip);  // waits for the device
-  };
-  step();
-  step();
+  });
   cost.peak = memory.counts().peak;
   cost.steps = growth.take();
   validate_a_little(task);
@@ -130,7 +108,7 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
     cost.weights += parameter.variable.value().byte_count();
   }
   for (const auto& [name, tensor] : optimizer.state()) cost.optimizer += tensor.byte_count();
-  cost.seconds = mean_seconds(step);
+  cost.seconds = mean_time([&] { step(); }).seconds;
   return cost;
 }
 

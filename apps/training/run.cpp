@@ -8,7 +8,9 @@
 #include "apps/command_line/output.h"
 #include "apps/command_line/printable.h"
 #include "apps/training/dry_run.h"
+#include "apps/training/profile.h"
 #include "apps/training/signal_watch.h"
+#include "apps/training/trial_step.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
 #include "runtime/communicator.h"
@@ -39,7 +41,7 @@ TrainOptions train_options(const TrainingSettings& s, i64 epoch_steps, const Run
 
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run) {
   const Start start = run.resume ? Start::resume : run.force ? Start::replace : Start::fresh;
-  auto folder = run.out.empty() || run.dry_run
+  auto folder = run.out.empty() || run.only_measures()
                     ? std::make_unique<RunFolder>()
                     : std::make_unique<RunFolder>(run.out, start, run.keep);
   if (run.json_lines) folder->print_log();
@@ -48,6 +50,7 @@ std::unique_ptr<RunFolder> run_folder(const RunOptions& run) {
 
 std::string kept(const RunOptions& run) {
   if (run.dry_run) return "keep   nothing; this is a dry run";
+  if (run.profile) return "keep   nothing; this is a profile";
   return run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
                          : "keep   in " + run.out;
 }
@@ -210,10 +213,17 @@ Trained run_training(const Task& task, const TrainOptions& options,
                      Progress& progress, const Scoring& score) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   note_warmup(settings, options, progress);
-  if (run.dry_run) return print_dry_run(task, options, *optimizer, run.json_lines), Trained{};
-  show_configuration(task, folder);
-  const SignalWatch watch;
-  const TrainResult result = train(task, options, *optimizer, folder, progress);
+  std::optional<SignalWatch> watch;
+  TrainResult result;
+  try {
+    if (run.dry_run) return print_dry_run(task, options, *optimizer, run.json_lines), Trained{};
+    if (run.profile) return print_profile(task, options, *optimizer, run.json_lines), Trained{};
+    watch.emplace();
+    show_configuration(task, folder);
+    result = train(task, options, *optimizer, folder, progress);
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(error.what() + shards_that_fit(task, options, *optimizer, progress));
+  }
   const int status = status_of(result, task, settings, run, progress);
   if (status != 0) return {status, {}};
   Trained trained;
@@ -241,7 +251,7 @@ int train_replicas(const RunOptions& asked, std::uint64_t seed,
   const RunOptions run = ranks().leads() ? asked : without_output(asked);
   ranks().patience = run.timeout;
   if (run.seeds.empty()) return once(seed, run).status;
-  if (run.dry_run) return once(run.seeds.front(), run).status;
+  if (run.only_measures()) return once(run.seeds.front(), run).status;
   const std::vector<std::string> folders = folders_of(run);
   const std::string summary_file = run.out + "/replicas.json";
   if (!run.out.empty() && !run.force && !run.resume) {  // check all before the first is trained

@@ -39,7 +39,7 @@ std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
 using Scoring =
     std::function<std::vector<Figure>(const TrainResult& result, const Advance& advance)>;
 // Trains, then scores the model, or prints the reason if either ended early. With --dry-run it
-// prints the cost of a step instead.
+// prints the cost of a step instead, with --profile that of its ops.
 Trained run_training(const Task& task, const TrainOptions& options,
                      const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
                      Progress& progress, const Scoring& score);

@@ -107,7 +107,7 @@ std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
 Trained train_once(const TrainCommand& command) {
   const Device device = device_of(command.run, command.settings.model.precision);
   const Settings& s = command.settings;
-  const WordCorpus corpus = load_words(s.data, s.pieces, !command.run.dry_run);
+  const WordCorpus corpus = load_words(s.data, s.pieces, !command.run.only_measures());
   const std::int32_t pad = corpus.pieces->special().pad;
   const WordChunks training(corpus.train, s.model.length, pad);
   const WordChunks validation(corpus.validation, s.model.length, pad);

@@ -1,7 +1,10 @@
-// The memory that --dry-run prints compared with what a training takes.
+// What --dry-run and --profile measure, and what is said when memory runs out.
 #include <cerrno>
+#include <filesystem>
+#include <limits>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -67,6 +70,88 @@ TEST_CASE("dry run: what it says is within 10 % of what a training takes") {
     }
     CHECK(sum == said);
   }
+}
+
+TEST_CASE("profile: calls are counted, times add up to the step, and nothing is written") {
+  const TemporaryFolder folder;
+  const Words words = {"--preset", "text8-full-conv", "--batch",          "4",        "--threads",
+                       "1",        "--out",           folder.path("run"), "--profile"};
+  const auto profiled = [&](const Words& more) {
+    const ProgramRun run = app("charlm", words + more + Words{"--json-lines"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK_FALSE(std::filesystem::exists(folder.path("run")));
+    return json::parse(run.out);
+  };
+  const auto op = [](const json& profile, const std::string& name) {
+    for (const json& one : profile["ops"]) {
+      if (one["op"] == name) return one;
+    }
+    FAIL("no op " << name);
+    return json();
+  };
+  const json profile = profiled({});
+  double sum = profile["batch_ms"].get<double>() + profile["optimizer_ms"].get<double>() +
+               profile["other_ms"].get<double>();
+  double last = std::numeric_limits<double>::infinity();
+  for (const json& one : profile["ops"]) {
+    const double own = one["forward_ms"].get<double>() + one["backward_ms"].get<double>();
+    CHECK(own <= last);
+    last = own;
+    sum += own;
+  }
+  CHECK(sum == doctest::Approx(profile["step_ms"].get<double>()).epsilon(0.01));
+  // Five depths of one block: attention, and layer norms behind it and behind the feed-forward map.
+  CHECK(op(profile, "full")["calls"] == 5);
+  CHECK(op(profile, "layer_norm")["calls"] == 10);
+  CHECK(op(profile, "full")["result_bytes"] == 5 * 4 * 128 * 64 * 4);
+  CHECK(op(profile, "full")["backward_ms"] > 0);
+  CHECK(op(profile, "reshape")["result_bytes"] == 0);  // views
+  const json again = profiled({"--recompute"});
+  CHECK(op(again, "full")["calls"] == 10);
+  CHECK(op(again, "causal_conv1d")["calls"] == 5);  // is no part of the block
+  const json sharded = profiled({"--shards", "2"});
+  CHECK(op(sharded, "full")["calls"] == 10);
+
+  const ProgramRun table = app("charlm", words);
+  REQUIRE_MESSAGE(table.status == 0, table.err);
+  CHECK(contains(table.out, "keep   nothing; this is a profile\n"));
+  CHECK(contains(table.out, "calls  forward, ms  backward, ms"));
+  CHECK(contains(table.out, "ms when ops are not watched\n"));
+  check_refused(app("charlm", words + Words{"--dry-run"}), "--dry-run excludes --profile");
+}
+
+// A shell's limit on address space takes the place of a machine with little memory.
+TEST_CASE("out of memory: the number of shards that is named fits, and half of it does not") {
+  if (sanitized) {
+    MESSAGE("skipped: the sanitizers reserve more addresses than any limit");
+    return;
+  }
+  const auto limited = [](const std::string& more) {
+    return shell("ulimit -v 600000; exec " + quoted(built("apps/charlm")) +
+                 " --preset text8-full-conv --batch 4096 --steps 1 --validation-batches 1 "
+                 "--test-batches 1 --split 98/1/1 " +
+                 more);
+  };
+  const ProgramRun run = limited("");
+  CHECK(run.status == 2);
+  CHECK(contains(run.err, "charlm: allocator: the CPU has no "));
+  CHECK(contains(run.err, ": [4096,128,64], "));
+  CHECK(contains(run.err, " at the peak of a step (measured)\n"));
+  const std::string begin = "; --shards ";
+  const std::size_t at = run.err.find(begin);
+  REQUIRE_MESSAGE(at != std::string::npos, run.err);
+  const int shards = std::stoi(run.err.substr(at + begin.size()));
+  CHECK(contains(run.err, fmt::format("{} fits: with {} of the 4096 examples at a time, ", shards,
+                                      4096 / shards)));
+  CHECK(limited(fmt::format("--shards {}", shards / 2)).status == 2);
+  const ProgramRun fitting = limited(fmt::format("--shards {}", shards));
+  CHECK_MESSAGE(fitting.status == 0, fitting.err);
+  const TemporaryFolder folder;
+  const std::string text = folder.file("long.txt", std::string(3'500'000, 'a'));
+  const ProgramRun none =
+      shell("ulimit -v 600000; exec " + quoted(built("apps/charlm")) +
+            " --batch 2 --length 1048576 --split 34/33/33 --steps 1 --data " + quoted(text));
+  CHECK(contains(none.err, "not even one example at a time fits\n"));
 }
 
 }  // TEST_SUITE("tools")
