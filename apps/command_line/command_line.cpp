@@ -167,7 +167,7 @@ int run_app(const char* name, int (*run)(const std::vector<std::string>& words),
     if (!all->alone() && std::getenv("OMP_NUM_THREADS") == nullptr) {
       set_threads(std::max(1, threads() / all->on_this_machine()));
     }
-    const int status = run({argv + 1, argv + argc});
+    const int status = run(with_long_names({argv + 1, argv + argc}));
     flush_output();
     return status;
   } catch (const Error& error) {

@@ -72,8 +72,9 @@ void add_checkpoint_instead(const Options& app, std::string& checkpoint);
 // --optimizer without --lr.
 std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSettings& settings);
 
-// Returns the exit status of run(words). An Error is printed as one line on stderr and gives 2. Of
-// several ranks only rank 0 prints to stdout, and an error on one rank ends all.
+// Returns the exit status of run(words), of the words with long names. An Error is printed as one
+// line on stderr and gives 2. Of several ranks only rank 0 prints to stdout, and an error on one
+// rank ends all.
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
             char** argv);
 

@@ -54,7 +54,38 @@ class Help : public CLI::Formatter {
   }
 };
 
+// "-o,--out" for "--out".
+std::string with_short_name(const std::string& names) {
+  const std::string name = names.substr(0, names.find(','));
+  for (const ShortOption& option : short_options) {
+    if (name == option.name) return fmt::format("-{},{}", option.letter, names);
+  }
+  return names;
+}
+
 }  // namespace
+
+std::vector<std::string> with_long_names(const std::vector<std::string>& words) {
+  std::vector<std::string> all;
+  for (const std::string& word : words) {
+    const bool is_short = word.size() > 1 && word[0] == '-' && word[1] != '-';
+    std::vector<std::string> expanded;
+    for (std::size_t i = 1; is_short && i < word.size(); ++i) {
+      const auto* const found = std::ranges::find(short_options, word[i], &ShortOption::letter);
+      if (found == std::end(short_options)) {
+        expanded.clear();
+        break;
+      }
+      std::string rest = found->is_flag ? "" : word.substr(i + 1);
+      if (rest.starts_with('=')) rest.erase(0, 1);
+      expanded.push_back(found->name + (rest.empty() ? "" : "=" + rest));
+      if (!found->is_flag) break;
+    }
+    if (expanded.empty()) expanded = {word};
+    all.insert(all.end(), expanded.begin(), expanded.end());
+  }
+  return all;
+}
 
 const Option& Option::group(const std::string& name) const {
   option_->group(name);
@@ -128,7 +159,7 @@ template std::string plain_integer<std::uint64_t>(const std::string& text);
 
 template <class T>
 Option Options::add_option(const std::string& name, T& value, const std::string& help) const {
-  CLI::Option* const added = app_->add_option(name, value, help);
+  CLI::Option* const added = app_->add_option(with_short_name(name), value, help);
   if constexpr (std::is_same_v<T, double>) added->check(any_number);
   if constexpr (std::is_integral_v<T>) added->check(plain_integer<T>);
   if constexpr (std::is_same_v<T, std::optional<std::uint64_t>>) {
@@ -151,7 +182,7 @@ template Option Options::add_option(const std::string&, std::vector<std::string>
                                     const std::string&) const;
 
 Option Options::add_flag(const std::string& name, bool& value, const std::string& help) const {
-  return Option(app_->add_flag(name, value, help));
+  return Option(app_->add_flag(with_short_name(name), value, help));
 }
 
 void Options::add_printing_flag(const std::string& name, std::function<void()> print,

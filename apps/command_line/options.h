@@ -23,6 +23,21 @@ class Option;
 
 namespace weft {
 
+// One letter for the options that are typed most: -o DIR, -oDIR, -fq.
+struct ShortOption {
+  char letter;
+  const char* name;
+  bool is_flag;
+};
+inline constexpr ShortOption short_options[] = {
+    {'a', "--attention", false}, {'b', "--batch", false},  {'c', "--config", false},
+    {'d', "--data", false},      {'f', "--force", true},   {'n', "--steps", false},
+    {'o', "--out", false},       {'p', "--preset", false}, {'q', "--quiet", true},
+    {'r', "--resume", true},     {'s', "--seed", false},   {'t', "--threads", false},
+};
+// The same words with long names alone; a word that is no short option stays as it is.
+std::vector<std::string> with_long_names(const std::vector<std::string>& words);
+
 // A handle to an option. Each setter returns it, so that calls can be chained.
 class Option {
  public:

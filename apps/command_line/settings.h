@@ -47,6 +47,7 @@ struct TrainingSettings {
   i64 batch = 32;
   i64 shards = 1;
   bool recompute = false;      // the blocks' activations, in backward
+  bool overfit_batch = false;  // train on the first batch alone
   std::string optimizer = "adamw";
   double lr = 0.01;
   std::string schedule = "cosine";
@@ -74,6 +75,9 @@ void each_training_setting(
   f("recompute", s.recompute, Limits{.later = true},
     "keep the input of each block alone for the backward pass, where the block runs again: less "
     "memory, more time");
+  f("overfit-batch", s.overfit_batch, Limits{.later = true},
+    "train on the first batch in every step, to see that the model can learn it: its loss "
+    "approaches that of a perfect guess");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
   f("lr", s.lr, positive, "learning rate; --optimizer without --lr sets the optimizer's default");
   f("schedule", s.schedule, any, "of the learning rate over the steps: constant, cosine or linear");

@@ -208,9 +208,14 @@ std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
   return Trained{0, *figures};
 }
 
-Trained run_training(const Task& task, const TrainOptions& options,
+Trained run_training(const Task& asked, const TrainOptions& options,
                      const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
                      Progress& progress, const Scoring& score) {
+  Task task = asked;
+  if (settings.overfit_batch) {
+    task.batch = [first = asked.batch](std::uint32_t) { return first(1); };
+    progress.print("train  on the first batch alone");
+  }
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   note_warmup(settings, options, progress);
   std::optional<SignalWatch> watch;

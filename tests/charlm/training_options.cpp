@@ -1,6 +1,7 @@
 // Options of model and training with other names elsewhere, and what older checkpoints lack.
 #include <fmt/core.h>
 
+#include "apps/command_line/options.h"
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "nn/optimizer.h"
@@ -36,6 +37,7 @@ TEST_CASE("options: the words of nanoGPT and llm.c are known, and nothing is gue
   }
   answered("charlm", {"--grad_accum=4"}, "no option --grad_accum; did you mean --shards?");
   answered("charlm", {"--gradient_accumulation_steps=4"}, "did you mean --shards?");
+  answered("charlm", {"--gradient_checkpointing"}, "did you mean --recompute?");
   answered("charlm", {"--dtype", "bfloat16"}, "no option --dtype; did you mean --precision?");
   answered("charlm", {"--flash"}, "no option --flash: attention matrices are never stored;");
   answered("charlm", {"--beta1", "0.9"}, "as in --optimizer adamw:beta1=0.9");
@@ -44,7 +46,7 @@ TEST_CASE("options: the words of nanoGPT and llm.c are known, and nothing is gue
   answered("charlm", {"sample", "--checkpoint", "x", "--num_samples", "3"}, "mean --samples?");
   answered("vision", {"--n_layer", "3"}, "did you mean --layers?");
   answered("wordlm", {"--n_embd", "3"}, "did you mean --width?");
-  for (const char* far : {"--zebra", "-b", "--x", "--block_sizes_of_all", "--eval_interval"}) {
+  for (const char* far : {"--zebra", "-z", "--x", "--block_sizes_of_all", "--eval_interval"}) {
     const ProgramRun run = app(far == std::string("--eval_interval") ? "wordlm" : "charlm", {far});
     check_refused(run, fmt::format("there is no option {}; ", far));
     CHECK_FALSE(contains(run.err, "did you mean"));
@@ -236,6 +238,52 @@ TEST_CASE("options: checkpoints from before these are read as they were meant") 
   write_checkpoint(checkpoint, folder.path("odd.safetensors"));
   check_refused(charlm_program({"eval", "--checkpoint", folder.path("odd.safetensors")}),
                 "has no 'width'");
+}
+
+TEST_CASE("options: one letter stands for those that are typed most") {
+  CHECK(with_long_names({"-o", "runs/a", "-fq", "-n7", "-b=4", "sample"}) ==
+        Words{"--out", "runs/a", "--force", "--quiet", "--steps=7", "--batch=4", "sample"});
+  CHECK(with_long_names({"-h", "-5", "-fz", "--out=-f", "-", ""}) ==
+        Words{"-h", "-5", "-fz", "--out=-f", "-", ""});
+  const json found =
+      configuration({"-p", "text8-full-conv", "-a", "linear", "-b3", "-s5", "-n", "9", "-t", "1"});
+  CHECK(found["attention"] == "linear");
+  CHECK(found["batch"] == 3);
+  CHECK(found["seed"] == 5);
+  CHECK(found["steps"] == 9);
+  CHECK(found["depth"] == 5);
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const Words words = tiny_model + Words{"-t1", "-o", out};
+  const ProgramRun quiet = charlm_program(words + Words{"-q", "-n3"});
+  REQUIRE_MESSAGE(quiet.status == 0, quiet.err);
+  CHECK(quiet.out.empty());
+  check_refused(charlm_program(words + Words{"-n3"}), "holds another run");
+  CHECK(charlm_program(words + Words{"-qr", "-n4"}).status == 0);
+  CHECK(charlm_program(words + Words{"-qf", "-n2"}).status == 0);
+  CHECK(contains(charlm_program({"--help"}).out + charlm_program({"train", "-h"}).out,
+                 "\n  -o,--out TEXT "));
+  for (const ShortOption& option : short_options) {
+    CHECK(contains(charlm_program({"train", "--help"}).out,
+                   fmt::format("\n  -{},{}", option.letter, option.name)));
+  }
+}
+
+TEST_CASE("options: --overfit-batch learns one batch by heart, and --recompute changes no bit") {
+  const auto last_training_loss = [](const Words& more) {
+    const ProgramRun run = charlm_program(
+        tiny_model + Words{"--attention", "full", "--steps", "150", "--json-lines"} + more);
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    double loss = 0;
+    for (const json& line : lines(run.out)) {
+      if (line["kind"] == "train") loss = line["loss"];
+    }
+    return loss;
+  };
+  const double plain = last_training_loss({}), by_heart = last_training_loss({"--overfit-batch"});
+  CHECK(plain > 2);  // of ln 28 = 3.3
+  CHECK(by_heart < 0.5);
+  CHECK(last_training_loss({"--overfit-batch", "--recompute"}) == by_heart);
 }
 
 }  // TEST_SUITE("charlm")
