@@ -65,7 +65,7 @@ struct DistanceOp {
     const Tensor &table = gradients[3], &bias = gradients[4], &spans = gradients[5];
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      DistancesKernels<decltype(device), T>::backward(
+      DistancesBackwardKernels<decltype(device), T>::backward(
           device, problem<T>(saved), saved.out.view<const T, 4>(),
           saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), gradients[0].view<T, 4>(),
           gradients[1].view<T, 4>(), gradients[2].view<T, 4>(),

@@ -56,8 +56,9 @@
 //
 // Saved: q, k, v, table, spans and out as handles, and ℓ [B, H, N].
 //
-// Files, in the order of reading: this; distances_cpu.cpp; distance_attention.h, .cpp (the op);
-// distances.cu.
+// Files, in the order of reading: this; distances_cpu.h, distances_cpu.cpp and
+// distances_backward_cpu.cpp; distance_attention.h, .cpp (the op); distances_tile.cuh, distances.cu
+// and distances_backward.cu.
 #pragma once
 
 #include <algorithm>
@@ -137,6 +138,9 @@ template <class Device, class T>
 struct DistancesKernels {
   // Writes all of out and log_sums [B, H, N]; log_sums is +∞ for a query without keys.
   static void forward(const Device&, const Distances<T>&, View<T, 4> out, View<T, 3> log_sums);
+};
+template <class Device, class T>
+struct DistancesBackwardKernels {
   // Writes all gradients; those of the table, the bias or the spans are not wanted if they have no
   // data.
   static void backward(const Device&, const Distances<T>&, View<const T, 4> out,
