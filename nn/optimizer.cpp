@@ -150,14 +150,14 @@ class OptimizerBy final : public Optimizer {
       const auto narrow = tables<float>(gradients);
       const auto wide = tables<double>(gradients);
       i64 sums = 0;
-      for (const auto& table : narrow) sums += table.size * squares_blocks;
-      for (const auto& table : wide) sums += table.size * squares_blocks;
+      for (const auto& table : narrow) sums += table.size * table.blocks();
+      for (const auto& table : wide) sums += table.size * table.blocks();
       const Tensor squares = Tensor::empty({sums}, DType::f64, rate.device());
       const Tensor facts = Tensor::empty({i64(sizeof(StepFacts))}, DType::u8, rate.device());
       double* next = squares.data<double>();
       const auto add_squares = [&]<class T>(const WeightTable<T>& table) {
         WeightKernels<Cuda, T>::sum_squares(device, table, next);
-        next += table.size * squares_blocks;
+        next += table.size * table.blocks();
       };
       for (const auto& table : narrow) add_squares(table);
       for (const auto& table : wide) add_squares(table);

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr unsigned threads = 256;
+constexpr unsigned threads = WeightTable<float>::threads;
 
 template <class T>
 __global__ void squares_kernel(WeightTable<T> table, double* squares) {
@@ -86,16 +86,16 @@ __global__ void update_kernel(Rule rule, WeightTable<T> table, const StepFacts* 
   if (!finite) atomicExch(reinterpret_cast<unsigned long long*>(&report->finite), 0);  // 0.0
 }
 
-unsigned blocks_of(i64 count) {
-  const i64 wanted = (count + threads - 1) / threads;
-  return static_cast<unsigned>(wanted < 1 ? 1 : wanted < squares_blocks ? wanted : squares_blocks);
+template <class T>
+dim3 grid_of(const WeightTable<T>& table) {
+  return {static_cast<unsigned>(table.blocks()), static_cast<unsigned>(table.size)};
 }
 
 template <class Rule, class T>
 void update_weights(const Cuda& device, const Rule& rule, const WeightTable<T>& table,
                     const StepFacts* facts, StepReport* report) {
-  const dim3 grid(blocks_of(table.largest), static_cast<unsigned>(table.size));
-  start("optimizer", device, grid, threads, 0, update_kernel<Rule, T>, rule, table, facts, report);
+  start("optimizer", device, grid_of(table), threads, 0, update_kernel<Rule, T>, rule, table, facts,
+        report);
 }
 
 }  // namespace
@@ -103,8 +103,7 @@ void update_weights(const Cuda& device, const Rule& rule, const WeightTable<T>& 
 template <class Device, class T>
 void WeightKernels<Device, T>::sum_squares(const Device& device, const WeightTable<T>& table,
                                            double* squares) {
-  const dim3 grid(static_cast<unsigned>(squares_blocks), static_cast<unsigned>(table.size));
-  start("optimizer", device, grid, threads, 0, squares_kernel<T>, table, squares);
+  start("optimizer", device, grid_of(table), threads, 0, squares_kernel<T>, table, squares);
 }
 
 template <class Device, class T>

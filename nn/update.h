@@ -2,6 +2,7 @@
 // them to all weights.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -109,6 +110,11 @@ struct WeightTable {
     T* before;  // receives the old weights
     i64 count;
   };
+  static constexpr i64 threads = 256, most_blocks = 64;
+
+  // Blocks that share a parameter; each makes a partial sum of squares.
+  i64 blocks() const { return std::clamp<i64>((largest + threads - 1) / threads, 1, most_blocks); }
+
   int size = 0;
   i64 largest = 0;  // count
   Entry entry[most] = {};
@@ -127,8 +133,6 @@ struct StepLimits {
   double norm = std::numeric_limits<double>::infinity();      // larger gradients are scaled down
   double failures = std::numeric_limits<double>::infinity();  // after so many no step writes
 };
-
-inline constexpr i64 squares_blocks = 64;  // partial sums of a parameter
 
 // w clamped to its bounds; NaN stays NaN.
 template <class T>
