@@ -76,6 +76,34 @@ TEST_CASE("attention: cross-attention's gradients, and a memory that is x is sel
   }
 }
 
+TEST_CASE("attention: a bias that the caller gives is added to the scores, and gets a gradient") {
+  nn::Attention layer(options("full", false), f64), causal(options("full", true), f64);
+  randomise(layer, 3);
+  randomise(causal, 3);  // the same parameters
+  const Tensor x = random_normal({2, 5, 6}, f64, 1).to(tested_device());
+  std::vector<double> hidden(5 * 5, 0);
+  for (std::size_t i = 0; i < 5; ++i) {
+    for (std::size_t j = i + 1; j < 5; ++j) hidden[i * 5 + j] = -1e30;
+  }
+  const Tensor later = Tensor::from(hidden, {1, 1, 5, 5}).expand({2, 2, 5, 5}).clone();
+  Context context = Context::evaluation();
+  const Tensor with_bias = layer(context, x, {}, {}, {{"bias", later.to(tested_device())}}).value();
+  CHECK(relative_error(with_bias, causal(context, x).value()) < tolerance::forward_f64);
+  CHECK(relative_error(with_bias, layer(context, x).value()) > 0.01);
+  check_gradients_of(
+      layer,
+      [&](std::span<const Variable> v) {
+        Context training(true, 5, 1);
+        return std::vector<Variable>{layer(training, v[0], {}, {}, {{"bias", v[1]}})};
+      },
+      {random_normal({2, 5, 6}, f64, 1), random_normal({2, 2, 5, 5}, f64, 2)});
+  for (const char* name : {"q", "biases"}) {
+    CHECK_THROWS_WITH_AS(layer(context, x, {}, {}, {{name, x}}),
+                         fmt::format("attention: full takes no '{}' from its caller", name).c_str(),
+                         Error);
+  }
+}
+
 TEST_CASE("attention: what stands past a length changes nothing before it") {
   for (const std::string& name : operators()) {
     if (!mechanism(name).masks.lengths) continue;
@@ -286,10 +314,8 @@ TEST_CASE("transformer block: without dropout both wirings with norms behind agr
 }
 
 TEST_CASE("transformer block: prenorm is its definition") {
-  nn::TransformerBlock block({.attention = options("full", true),
-                              .hidden = 9,
-                              .wiring = nn::BlockWiring::prenorm},
-                             f64);
+  nn::TransformerBlock block(
+      {.attention = options("full", true), .hidden = 9, .wiring = nn::BlockWiring::prenorm}, f64);
   randomise(block, 3);
   const Variable x(random_normal({2, 5, 6}, f64, 1).to(tested_device()));
   Context context = Context::evaluation();
