@@ -25,7 +25,7 @@ TEST_CASE("weft: bad words" * not_sanitized()) {
   check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"bench", "nothing"}),
                 "no program 'nothing'");
   check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"nightly", "nothing"}),
-                "no step 'nothing'; there are: all races without-libraries mutation kill");
+                "no step 'nothing'; there are: all races without-libraries coverage");
 }
 
 }  // TEST_SUITE("tools")
