@@ -9,6 +9,7 @@
 
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/dispatch.h"
 #include "runtime/error.h"
@@ -49,7 +50,10 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
 // malloc's heap, where the next larger one does not fit.
 constexpr std::size_t least_mapped = huge_page / 2;
 
-std::size_t mapped_alignment(std::size_t bytes) { return bytes >= huge_page ? huge_page : 4096; }
+std::size_t mapped_alignment(std::size_t bytes) {
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes >= huge_page ? huge_page : page;
+}
 
 void* mapped(std::size_t bytes) {
   const std::size_t align = mapped_alignment(bytes), size = rounded_up(bytes, align);

@@ -33,7 +33,7 @@ class TrialStep {
 };
 
 // The mean time and the number of a few calls of `step`, which ran before and allocated the memory
-// that these reuse.
+// that these reuse. Several ranks call it equally often.
 struct MeanTime {
   double seconds = 0;
   int steps = 0;
