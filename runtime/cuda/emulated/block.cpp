@@ -3,80 +3,25 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include <boost/context/fiber.hpp>
-#include <boost/context/protected_fixedsize_stack.hpp>
 #include <fmt/core.h>
 
 #include "runtime/cuda/emulated/accesses.h"
+#include "runtime/cuda/emulated/copies.h"
 #include "runtime/cuda/emulated/cuda_runtime.h"
-
-// AddressSanitizer has to be told of a change of stacks. Null where it is not linked.
-extern "C" {
-[[gnu::weak]] void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom,
-                                                  std::size_t size);
-[[gnu::weak]] void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom,
-                                                   std::size_t* size);
-}
+#include "runtime/cuda/emulated/worker.h"
 
 namespace weft::emulated {
 namespace {
 
-namespace context = boost::context;
-
-constexpr std::size_t stack_bytes = 256 * 1024;  // untouched pages are never committed
-constexpr unsigned copied_bytes = 16;            // of an asynchronous copy
-
 // Thrown through a waiting thread when its block is abandoned.
 struct GivenUp {};
-
-// The bounds of a stack.
-struct Bounds {
-  const void* bottom = nullptr;
-  std::size_t size = 0;
-};
-
-// A fiber that runs threads of the block one after the other, until one of them has to wait.
-struct Worker {
-  context::fiber fiber, scheduler;
-  Bounds own, scheduler_bounds;
-  unsigned thread = 0;
-};
-
-// Called around every change of stacks: `leave` on the old stack, before; `arrive` on the new
-// stack, after, which also returns the bounds of the old one.
-void leave(const Bounds& to, void** fake) {
-  if (__sanitizer_start_switch_fiber != nullptr) {
-    __sanitizer_start_switch_fiber(fake, to.bottom, to.size);
-  }
-}
-void arrive(void* fake, Bounds* from) {
-  if (__sanitizer_finish_switch_fiber != nullptr) {
-    Bounds ignored;
-    Bounds& left = from != nullptr ? *from : ignored;
-    __sanitizer_finish_switch_fiber(fake, &left.bottom, &left.size);
-  }
-}
-
-struct RecordedStack {
-  Worker* worker;
-  context::stack_context allocate() {
-    const context::stack_context stack = context::protected_fixedsize_stack(stack_bytes).allocate();
-    worker->own = {static_cast<std::byte*>(stack.sp) - stack.size, stack.size};
-    return stack;
-  }
-  void deallocate(context::stack_context& stack) noexcept {
-    context::protected_fixedsize_stack(stack_bytes).deallocate(stack);
-  }
-};
 
 enum class State { unstarted, ready, at_barrier, at_exchange, ended };
 
@@ -87,9 +32,6 @@ struct Thread {
   std::uint64_t value = 0;  // given to an exchange, then the value received from it
   Exchange kind = Exchange::shuffle;
   unsigned mask = 0, from = 0;
-  // Destinations of copies: of each committed group, and of those that are not committed yet.
-  std::deque<std::vector<std::byte*>> groups = {};
-  std::vector<std::byte*> uncommitted = {};
 };
 
 bool same_site(const std::source_location& a, const std::source_location& b) {
@@ -117,10 +59,7 @@ class Block {
   unsigned barrier(bool predicate, const std::source_location& site);
   std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
                          const std::source_location& site, void (*work)(OfLanes) = nullptr);
-  void start_copy(std::byte* to, const Copy& copy);
-  void commit_copies();
-  void wait_for_copies(unsigned groups_left);
-  const Copy* copy_filling(const std::byte* at, std::size_t bytes) const;
+  void start_copy(std::byte* to, Copy copy);
   void require_aligned(const void* at, const char* instruction,
                        const std::source_location& site) const;
   void require_filled(const std::byte* at, const char* instruction,
@@ -139,11 +78,11 @@ class Block {
 
   Order order = Order::ascending;
   std::mt19937_64 random;
+  Copies copies;
 
  private:
-  void start_fiber(Worker* worker);
   void resume(Worker* worker);
-  void work(Worker* worker);
+  void work(Worker& worker);
   void wait();
   void enter(unsigned thread) const;
   bool all_arrived(unsigned thread) const;
@@ -165,7 +104,6 @@ class Block {
   std::vector<unsigned> sequence_;  // the order in which threads run
   std::size_t started_ = 0, at_barrier_ = 0;
   std::vector<unsigned> exchanging_;  // for each warp, how many lanes wait in an exchange
-  std::unordered_map<const std::byte*, Copy> copies_;  // that have not arrived, by destination
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
   Worker* current_ = nullptr;
@@ -191,13 +129,13 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   threads_.assign(block.count(), {});
   exchanging_.assign((block.count() + warp_size - 1) / warp_size, 0);
   started_ = at_barrier_ = 0, error_ = nullptr, giving_up_ = false;
-  copies_.clear();
+  copies.forget_all();
   if constexpr (accesses::seen) accesses::block_begins(index, shared_.get(), shared);
   try {
     arrange(sequence_, threads_.size());
     while (started_ < threads_.size()) {
       if (idle_.empty()) {
-        workers_.push_back(std::make_unique<Worker>());
+        workers_.push_back(std::make_unique<Worker>([this](Worker& worker) { work(worker); }));
         idle_.push_back(workers_.back().get());
       }
       Worker* const worker = idle_.back();
@@ -225,37 +163,23 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   }
 }
 
-void Block::start_fiber(Worker* worker) {
-  worker->fiber = context::fiber(std::allocator_arg, RecordedStack{worker},
-                                 [this, worker](context::fiber&& scheduler) {
-                                   worker->scheduler = std::move(scheduler);
-                                   arrive(nullptr, &worker->scheduler_bounds);
-                                   for (;;) work(worker);
-                                   return std::move(worker->scheduler);
-                                 });
-}
-
 // Runs a worker until its thread waits, or no thread is left to start.
 void Block::resume(Worker* worker) {
-  if (!worker->fiber) start_fiber(worker);
   current_ = worker;
   enter(worker->thread);
-  void* fake = nullptr;
-  leave(worker->own, &fake);
-  worker->fiber = std::move(worker->fiber).resume();
-  arrive(fake, nullptr);
+  worker->resume();
   if constexpr (accesses::seen) accesses::none_runs();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-// The body of a worker, on its own stack.
-void Block::work(Worker* worker) {
+// The threads that a worker runs, one after the other.
+void Block::work(Worker& worker) {
   while (started_ < sequence_.size() && !error_ && !giving_up_) {
-    worker->thread = sequence_[started_++];
-    Thread& thread = threads_[worker->thread];
-    thread.worker = worker;
+    worker.thread = sequence_[started_++];
+    Thread& thread = threads_[worker.thread];
+    thread.worker = &worker;
     thread.state = State::ready;
-    enter(worker->thread);
+    enter(worker.thread);
     try {
       (*body_)();
     } catch (const GivenUp&) {
@@ -264,26 +188,18 @@ void Block::work(Worker* worker) {
     }
     thread.state = State::ended;
   }
-  idle_.push_back(worker);
-  void* fake = nullptr;
-  leave(worker->scheduler_bounds, &fake);
-  worker->scheduler = std::move(worker->scheduler).resume();
-  arrive(fake, &worker->scheduler_bounds);
+  idle_.push_back(&worker);
 }
 
 void Block::wait() {
-  Worker* const worker = current_;
-  void* fake = nullptr;
-  leave(worker->scheduler_bounds, &fake);
-  worker->scheduler = std::move(worker->scheduler).resume();
-  arrive(fake, &worker->scheduler_bounds);
+  current_->pause();
   if (giving_up_) throw GivenUp{};
 }
 
 void Block::enter(unsigned i) const {
   threadIdx = {i % extent_.x, i / extent_.x % extent_.y, i / extent_.x / extent_.y};
   if constexpr (accesses::seen) {
-    accesses::thread_runs(i, current_->own.bottom, current_->own.size);
+    accesses::thread_runs(i, current_->stack().bottom, current_->stack().size);
   }
 }
 
@@ -391,7 +307,7 @@ void Block::work_together(unsigned first, void (*work)(OfLanes)) const {
   work(operands);
 }
 
-void Block::start_copy(std::byte* to, const Copy& copy) {
+void Block::start_copy(std::byte* to, Copy copy) {
   require_aligned(to, "cp.async", copy.site);
   require_aligned(copy.from, "cp.async", copy.site);
   if (copy.bytes > copied_bytes) {
@@ -399,42 +315,8 @@ void Block::start_copy(std::byte* to, const Copy& copy) {
          copy.bytes, copied_bytes);
   }
   require_filled(to, "cp.async", copy.site);
-  if constexpr (accesses::seen) accesses::copy_started(to, copy.from, copy.bytes, copy.pc);
-  std::memset(to, 0xff, copied_bytes);
-  copies_[to] = copy;
-  copies_[to].thread = thread();
-  threads_[thread()].uncommitted.push_back(to);
-}
-
-void Block::commit_copies() {
-  Thread& own = threads_[thread()];
-  own.groups.push_back(std::exchange(own.uncommitted, {}));
-}
-
-void Block::wait_for_copies(unsigned groups_left) {
-  Thread& own = threads_[thread()];
-  for (; own.groups.size() > groups_left; own.groups.pop_front()) {
-    for (std::byte* const to : own.groups.front()) {
-      const Copy copy = copies_.at(to);
-      copies_.erase(to);
-      std::byte line[copied_bytes];
-      for (unsigned i = 0; i < copied_bytes; ++i) {
-        line[i] = i < copy.bytes ? copy.from[i] : std::byte{0};
-      }
-      std::memcpy(to, line, copied_bytes);
-      if constexpr (accesses::seen) accesses::copy_arrived(to, copy.pc);
-    }
-  }
-}
-
-const Copy* Block::copy_filling(const std::byte* at, std::size_t bytes) const {
-  if (copies_.empty()) return nullptr;
-  const auto over = reinterpret_cast<std::uintptr_t>(at) % copied_bytes;
-  for (const std::byte* to = at - over; to < at + bytes; to += copied_bytes) {
-    const auto found = copies_.find(to);
-    if (found != copies_.end()) return &found->second;
-  }
-  return nullptr;
+  copy.thread = thread();
+  copies.start(to, copy);
 }
 
 void Block::require_aligned(const void* at, const char* instruction,
@@ -447,7 +329,7 @@ void Block::require_aligned(const void* at, const char* instruction,
 
 void Block::require_filled(const std::byte* at, const char* instruction,
                            const std::source_location& site) const {
-  const Copy* const copy = copy_filling(at, copied_bytes);
+  const Copy* const copy = copies.filling(at, copied_bytes);
   if (copy == nullptr) return;
   fail(
       "thread {} calls {} at {} on shared memory that the cp.async of thread {} at {} is still "
@@ -535,12 +417,14 @@ void start_copy(void* to, const void* from, unsigned bytes, const void* pc,
                          {static_cast<const std::byte*>(from), bytes, 0, pc, site});
 }
 
-void commit_copies() { the_block().commit_copies(); }
+void commit_copies() { the_block().copies.commit(the_block().thread()); }
 
-void wait_for_copies(unsigned groups_left) { the_block().wait_for_copies(groups_left); }
+void wait_for_copies(unsigned groups_left) {
+  the_block().copies.wait(the_block().thread(), groups_left);
+}
 
 const Copy* copy_filling(const void* at, std::size_t bytes) {
-  return the_block().copy_filling(static_cast<const std::byte*>(at), bytes);
+  return the_block().copies.filling(static_cast<const std::byte*>(at), bytes);
 }
 
 void require_aligned(const void* at, const char* instruction, const std::source_location& site) {
