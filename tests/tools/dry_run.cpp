@@ -121,7 +121,7 @@ TEST_CASE("profile: calls are counted, times add up to the step, and nothing is 
 }
 
 // A shell's limit on address space takes the place of a machine with little memory.
-TEST_CASE("out of memory: the number of shards that is named fits, and half of it does not") {
+TEST_CASE("out of memory: the number of shards that is named fits, and a quarter of it does not") {
   if (sanitized) {
     MESSAGE("skipped: the sanitizers reserve more addresses than any limit");
     return;
@@ -143,7 +143,7 @@ TEST_CASE("out of memory: the number of shards that is named fits, and half of i
   const int shards = std::stoi(run.err.substr(at + begin.size()));
   CHECK(contains(run.err, fmt::format("{} fits: with {} of the 4096 examples at a time, ", shards,
                                       4096 / shards)));
-  CHECK(limited(fmt::format("--shards {}", shards / 2)).status == 2);
+  CHECK(limited(fmt::format("--shards {}", shards / 4)).status == 2);
   const ProgramRun fitting = limited(fmt::format("--shards {}", shards));
   CHECK_MESSAGE(fitting.status == 0, fitting.err);
   const TemporaryFolder folder;
