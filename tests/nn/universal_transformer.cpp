@@ -12,23 +12,12 @@
 #include "runtime/allocator.h"
 #include "tests/nn/checks.h"
 #include "tests/nn/reference_model.h"
+#include "tests/nn/tiny_text_model.h"
 #include "tests/threads.h"
 
 using namespace weft;
 
 namespace {
-
-UniversalTransformerConfig tiny(const std::string& attention, const std::string& encoding) {
-  return {.vocabulary = 5,
-          .width = 6,
-          .depth = 3,
-          .heads = 2,
-          .length = 12,
-          .attention = attention,
-          .encoding = encoding,
-          .conv_width = 3,
-          .l2 = 0.01};
-}
 
 UniversalTransformerConfig paper(const std::string& attention, const std::string& encoding) {
   return {.attention = attention, .encoding = encoding};
@@ -38,25 +27,26 @@ UniversalTransformerConfig paper(const std::string& attention, const std::string
 std::vector<UniversalTransformerConfig> forms() {
   std::vector<UniversalTransformerConfig> list;
   for (const char* attention : {"full", "agglomerative"}) {
-    for (const char* encoding : {"position", "conv"}) list.push_back(tiny(attention, encoding));
+    for (const char* encoding : {"position", "conv"})
+      list.push_back(tiny_text_model(attention, encoding));
   }
-  list.push_back(tiny("full", "conv"));
+  list.push_back(tiny_text_model("full", "conv"));
   list.back().act = false;
-  list.push_back(tiny("agglomerative", "position"));
+  list.push_back(tiny_text_model("agglomerative", "position"));
   list.back().wiring = "vanilla";
   for (const char* encoding : {"position", "conv"}) {
-    list.push_back(tiny("full", encoding));
+    list.push_back(tiny_text_model("full", encoding));
     list.back().wiring = "prenorm";
     list.back().hidden = 5;
   }
   list.back().act = false;
   list.back().shared = false;
-  list.push_back(tiny("full", "rotary"));
+  list.push_back(tiny_text_model("full", "rotary"));
   list.back().width = 8;
   list.push_back(list.back());
   list.back().wiring = "prenorm";
   list.back().shared = false;
-  list.push_back(tiny("full", "position"));
+  list.push_back(tiny_text_model("full", "position"));
   list.back().shared = false;
   return list;
 }
@@ -190,7 +180,7 @@ TEST_CASE("universal transformer: starts as the paper's code does") {
 }
 
 TEST_CASE("universal transformer: dropout in training only, drawn by seed and step") {
-  UniversalTransformer model(tiny("full", "conv"), 1);
+  UniversalTransformer model(tiny_text_model("full", "conv"), 1);
   put_on_tested_device(model);
   const Tensor ids = random_ids({2, 9}, 5, 4);
   const auto logits = [&](bool training, std::uint64_t seed, std::uint32_t step) {
@@ -209,7 +199,7 @@ TEST_CASE("universal transformer: each of the three dropouts counts by itself") 
   for (const Rate rate : {&UniversalTransformerConfig::attention_dropout,
                           &UniversalTransformerConfig::residual_dropout,
                           &UniversalTransformerConfig::output_dropout}) {
-    UniversalTransformerConfig config = tiny("full", "position");
+    UniversalTransformerConfig config = tiny_text_model("full", "position");
     config.attention_dropout = config.residual_dropout = config.output_dropout = 0;
     const auto differs = [&] {
       UniversalTransformer model(config, 1);
@@ -267,7 +257,7 @@ TEST_CASE("universal transformer: a prompt read at once gives what steps give") 
     for (const char* encoding : {"position", "conv", "rotary"}) {
       CAPTURE(mechanism->name);
       CAPTURE(encoding);
-      UniversalTransformerConfig config = tiny(mechanism->name, encoding);
+      UniversalTransformerConfig config = tiny_text_model(mechanism->name, encoding);
       config.width = 8;
       const AttentionInputs inputs = attention_inputs(AttentionSpec(mechanism->name));
       const bool turns = inputs.size() > 1 && inputs[0].name == "q" && inputs[1].name == "k";
@@ -295,7 +285,7 @@ TEST_CASE("universal transformer: a prompt read at once gives what steps give") 
 TEST_CASE("universal transformer: past the trained length") {
   const Tensor ids = random_ids({1, 40}, 5, 4);
   const std::vector<i64> list = ids.to_vector<i64>();
-  UniversalTransformer running(tiny("agglomerative", "conv"), 1);
+  UniversalTransformer running(tiny_text_model("agglomerative", "conv"), 1);
   randomise(running, 3);
   const Tensor whole = evaluate(running, ids).logits.value();
   UniversalTransformer::State state = running.start();
@@ -303,7 +293,7 @@ TEST_CASE("universal transformer: past the trained length") {
   for (const i64 id : list) logits = running.step(state, id);
   CHECK(relative_error(logits, at(whole, 39)) < tolerance::forward_f32_long);
 
-  UniversalTransformer positions(tiny("full", "position"), 1);
+  UniversalTransformer positions(tiny_text_model("full", "position"), 1);
   put_on_tested_device(positions);
   state = positions.start();
   for (std::size_t i = 0; i < 12; ++i) positions.step(state, list[i]);
@@ -317,7 +307,7 @@ TEST_CASE("universal transformer: past the trained length") {
   // With a single block, convolution of width 1 or rotary positions, the cached keys are the whole
   // relevant past, and their order does not matter.
   for (const char* encoding : {"conv", "rotary"}) {
-    UniversalTransformerConfig config = tiny("full", encoding);
+    UniversalTransformerConfig config = tiny_text_model("full", encoding);
     config.width = 8;
     config.depth = 1;
     config.conv_width = 1;
@@ -374,7 +364,7 @@ TEST_CASE("universal transformer: training asks the system for no memory after t
 // A model with a memory; with `layers` blocks of their own.
 UniversalTransformerConfig remembering(const std::string& attention, const std::string& encoding,
                                        i64 memory, i64 layers) {
-  UniversalTransformerConfig config = tiny(attention, encoding);
+  UniversalTransformerConfig config = tiny_text_model(attention, encoding);
   config.width = 8;
   config.depth = layers;
   config.memory = memory;
@@ -510,7 +500,7 @@ TEST_CASE(
 
 TEST_CASE("universal transformer: settings out of range are errors that name them") {
   const auto make = [](const auto& change) {
-    UniversalTransformerConfig config = tiny("full", "position");
+    UniversalTransformerConfig config = tiny_text_model("full", "position");
     change(config);
     UniversalTransformer(config, 1);
   };
