@@ -7,6 +7,12 @@ namespace weft {
 // Whether this build has the address sanitizer, which makes it some twenty times slower.
 extern const bool sanitized;
 
+// Under the sanitizers: prints "skipped: the sanitizers …", and returns true.
+inline bool skipped_because_sanitizers(const char* what_they_do) {
+  if (sanitized) MESSAGE("skipped: the sanitizers " << what_they_do);
+  return sanitized;
+}
+
 // Whether `./weft test --all` wants what CI leaves out: every sample, at its full size, on an
 // emulated device and under the sanitizers, too.
 bool all_wanted();

@@ -136,10 +136,7 @@ TEST_CASE("without the cache every block comes from the system and goes back") {
 // malloc() keeps what is freed between blocks in use, and from the first free() of a large block on
 // it takes smaller ones from its heap.
 TEST_CASE("trimmed memory is the system's again, with other blocks between") {
-  if (sanitized) {
-    MESSAGE("skipped: the sanitizers keep what is freed");
-    return;
-  }
+  if (skipped_because_sanitizers("keep what is freed")) return;
   const auto resident = [] {
     std::ifstream status("/proc/self/statm");
     i64 total = 0, pages = 0;

@@ -41,10 +41,7 @@ TEST_SUITE("tools") {
 
 // Without data, best weights, validation and checkpoints it would be at most half of it.
 TEST_CASE("dry run: what it says is within 10 % of what a training takes") {
-  if (sanitized) {
-    MESSAGE("skipped: the sanitizers keep what is freed");
-    return;
-  }
+  if (skipped_because_sanitizers("keep what is freed")) return;
   const std::pair<std::string, Words> runs[] = {
       {"charlm", {"--validation-batches", "3", "--test-batches", "3", "--split", "90/9/1"}},
       {"charlm",
@@ -122,10 +119,7 @@ TEST_CASE("profile: calls are counted, times add up to the step, and nothing is 
 
 // A shell's limit on address space takes the place of a machine with little memory.
 TEST_CASE("out of memory: the number of shards that is named fits, and a quarter of it does not") {
-  if (sanitized) {
-    MESSAGE("skipped: the sanitizers reserve more addresses than any limit");
-    return;
-  }
+  if (skipped_because_sanitizers("reserve more addresses than any limit")) return;
   const auto limited = [](const std::string& more) {
     return shell("ulimit -v 600000; exec " + quoted(built("apps/charlm")) +
                  " --preset text8-full-conv --batch 4096 --steps 1 --validation-batches 1 "

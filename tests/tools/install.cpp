@@ -54,10 +54,7 @@ meson() {
 
 TEST_CASE(
     "install: programs outside the tree, by the README's commands, in a prefix of one's own") {
-  if (sanitized) {
-    MESSAGE("skipped: the library carries the sanitizers, and so would all that links it");
-    return;
-  }
+  if (skipped_because_sanitizers("would be in the library, and so in all that links it")) return;
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder.path("tree"));
   const std::string tree = quoted(folder.path("tree"));

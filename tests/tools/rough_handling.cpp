@@ -25,10 +25,7 @@ ProgramRun redirected(const std::string& program, const Words& words, const std:
 TEST_SUITE("tools") {
 
 TEST_CASE("SIGUSR1 in the first moments of a program is a checkpoint after the first step") {
-  if (sanitized) {
-    MESSAGE("skipped: the sanitizers want to be the first library");
-    return;
-  }
+  if (skipped_because_sanitizers("want to be the first library")) return;
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const auto with_signal = [&](const std::string& program, const Words& words) {
