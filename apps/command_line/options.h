@@ -35,7 +35,8 @@ inline constexpr ShortOption short_options[] = {
     {'o', "--out", false},       {'p', "--preset", false}, {'q', "--quiet", true},
     {'r', "--resume", true},     {'s', "--seed", false},   {'t', "--threads", false},
 };
-// The same words with long names alone; a word that is no short option stays as it is.
+// The same words with long names alone, by which programs look for the options that a line gives; a
+// word that is no short option stays as it is.
 std::vector<std::string> with_long_names(const std::vector<std::string>& words);
 
 // A handle to an option. Each setter returns it, so that calls can be chained.
